@@ -114,6 +114,15 @@ at::Tensor device_norm(const Batches& grads, double grad_divisor) {
   return grad_divisor == 1.0 ? norm : norm.div_(grad_divisor);
 }
 
+void limit_norm(double norm, double max_norm, GradScale& scale) {
+  const double factor = max_norm / (norm + clip_epsilon);
+  if (!std::isfinite(norm)) {
+    scale.found_inf = at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat));
+  } else if (factor < 1) {
+    scale.divisor /= factor;
+  }
+}
+
 bool host_nonfinite(const std::vector<at::Tensor>& batch) {
   if (std::isfinite(squares_of(batch))) {
     return false;
@@ -170,12 +179,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
   if (on_cpu(grads)) {
     const double by = scale.scale.defined() ? scale.scale.item().toDouble() : 1.0;
     const double norm = host_norm(grads) / (scale.divisor * by);
-    const double factor = max_norm / (norm + clip_epsilon);
-    if (!std::isfinite(norm)) {
-      scale.found_inf = at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat));
-    } else if (factor < 1) {
-      scale.divisor /= factor;
-    }
+    limit_norm(norm, max_norm, scale);
     return at::scalar_tensor(norm, norm_options(grads));
   }
   return detail::clip_on_device(params, max_norm, scale);
@@ -183,18 +187,25 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
 
 at::Tensor detail::clip_on_device(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale) {
   at::Tensor norm = device_norm(batches(params, "optim.clip_grad_norm"), scale.divisor);
-  const auto here = [&](const at::Tensor& tensor, at::ScalarType dtype) {
-    return tensor.detach().reshape({}).to(norm.device(), dtype, /*non_blocking=*/true);
-  };
   if (scale.scale.defined()) {
-    norm.div_(here(scale.scale, at::kDouble));
+    norm.div_(scale.scale.detach().reshape({}).to(norm.device(), at::kDouble, /*non_blocking=*/true));
   }
-  const at::Tensor excess = norm.add(clip_epsilon).div_(max_norm).clamp_min_(1.0);
-  scale.scale = scale.scale.defined() ? here(scale.scale, at::kDouble).mul(excess) : excess;
-  at::Tensor nonfinite = norm.isfinite().logical_not_();
-  scale.found_inf =
-      scale.found_inf.defined() ? nonfinite.logical_or_(here(scale.found_inf, at::kDouble).ne(0)) : nonfinite;
+  limit_norm(norm, max_norm, scale);
   return norm;
+}
+
+void detail::limit_norm(const at::Tensor& norm, double max_norm, GradScale& scale) {
+  if (norm.is_cpu()) {
+    optim::limit_norm(norm.item<double>(), max_norm, scale);
+    return;
+  }
+  const auto here = [&](const at::Tensor& tensor) {
+    return tensor.detach().reshape({}).to(norm.device(), at::kDouble, /*non_blocking=*/true);
+  };
+  const at::Tensor excess = norm.add(clip_epsilon).div_(max_norm).clamp_min_(1.0);
+  scale.scale = scale.scale.defined() ? here(scale.scale).mul(excess) : excess;
+  at::Tensor nonfinite = norm.isfinite().logical_not_();
+  scale.found_inf = scale.found_inf.defined() ? nonfinite.logical_or_(here(scale.found_inf).ne(0)) : nonfinite;
 }
 
 void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double grad_divisor) {

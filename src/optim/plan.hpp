@@ -25,6 +25,8 @@ struct DeviceScale {
 
 /// clip_grad_norm into a scale, for gradients on a device.
 at::Tensor clip_on_device(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale);
+/// What clip_grad_norm stores in a scale for gradients of this norm, which is divided by it already. No device wait.
+void limit_norm(const at::Tensor& norm, double max_norm, GradScale& scale);
 
 [[noreturn]] void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad,
                                  const std::string& what);

@@ -47,9 +47,10 @@ void ShardedParameters::leave_step() {
   }
   release_all();
   if (has_begun_ && traffic_ != nullptr && !layout_.plain) {
-    before_[has_graph_ ? 1 : 0] = std::exchange(gathers_, {});
+    const bool has_graph = has_graph_;
+    end_gathers();
     // With a graph finish_backward() comes. An error is on its way: it must not become another one.
-    if (!has_graph_ && std::uncaught_exceptions() == 0) {
+    if (!has_graph && std::uncaught_exceptions() == 0) {
       try {
         traffic_->end();
       } catch (const DistributedError&) {
@@ -62,6 +63,13 @@ void ShardedParameters::leave_step() {
     order_.clear();
   }
   reduced_ = 0;
+}
+
+// The next use begins anew, also inside of the same step: an update may come between, as with several models.
+void ShardedParameters::end_gathers() {
+  if (std::exchange(has_begun_, false) && !layout_.plain) {
+    before_[has_graph_ ? 1 : 0] = std::exchange(gathers_, {});
+  }
 }
 
 void ShardedParameters::release_all() {
@@ -203,6 +211,7 @@ void ShardedParameters::finish_backward() {
   if (!shards_.empty()) {
     for (std::size_t at = units_.size(); at-- > 0;) {
       std::vector<at::Tensor> sums = shards_[at]->finish(/*any_lacking=*/false);
+      sums.resize(units_[at]->parameters().size());  // of a rank without a shard
       if (traffic_ != nullptr) {
         reduce(*units_[at], std::move(sums));
         continue;
@@ -230,6 +239,7 @@ void ShardedParameters::finish_backward() {
   if (traffic_ != nullptr) {
     traffic_->finish_reduces();
     if (sync_) {
+      end_gathers();
       traffic_->end();
       is_stale_ = layout_.plain && !group_.alone();
     }

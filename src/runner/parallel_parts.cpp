@@ -65,11 +65,12 @@ ParallelTopology topology_of(const RunnerConfig& config, std::int64_t world_size
 
 std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const RunnerConfig& config,
                                         ParallelTopology topology) {
-  if (!identity.distributed()) {
+  const auto virtual_ranks = config.parallel.virtual_ranks;
+  if (!identity.distributed() && !virtual_ranks) {
     return std::make_unique<Parallelism>(identity);
   }
   return std::make_unique<ShardedParallel>(join_processes(identity, config), std::move(topology), config.fsdp,
-                                           config.parallel.tensor_plan);
+                                           config.parallel.tensor_plan, virtual_ranks);
 }
 
 namespace {

@@ -251,11 +251,9 @@ void check_grid(const RunnerConfig& config) {
   if (is_grid) {
     // Each needs whole parameters on a rank, or their states, which no rank has.
     for (const auto& [set, key] :
-         {std::pair(config.ft.enabled, "ft.enabled"),
-          std::pair(config.parallel.virtual_ranks.has_value(), "parallel.virtual_ranks"),
-          std::pair(config.compile.enable, "compile.enable"), std::pair(averages(config.ema), "ema.enabled"),
-          std::pair(averages(config.swa), "swa.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
-          std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
+         {std::pair(config.ft.enabled, "ft.enabled"), std::pair(config.compile.enable, "compile.enable"),
+          std::pair(averages(config.ema), "ema.enabled"), std::pair(averages(config.swa), "swa.enabled"),
+          std::pair(config.find_lr.enabled, "find_lr"), std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
       check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key, "', got 'stack: ", stack,
                          "'; unset one of the two");
     }
@@ -271,6 +269,10 @@ void check_grid(const RunnerConfig& config) {
     check<ConfigError>(axis.degree != 0, where, "expected a number of processes above 0, or -1, for 'parallel.axes.",
                        axis.name, "', got 0");
     const bool shares_data = axis.name == "replicate" || axis.name == "shard";
+    check<ConfigError>(!parallel.virtual_ranks || shares_data || axis.degree == 1, where,
+                       "expected axes 'replicate' and 'shard' alone beside 'parallel.virtual_ranks', got "
+                       "'parallel.axes.",
+                       axis.name, "': ", axis.degree, "; unset one of the two");
     check<ConfigError>(stack != "fsdp" || shares_data || axis.degree == 1, where,
                        "expected 'stack: parallel' beside 'parallel.axes.", axis.name, "', got fsdp");
   }

@@ -1,30 +1,21 @@
 #include "runner/sharded_parallel.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
-#include <limits>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include <danling/core/error.hpp>
-#include <danling/optim/clip.hpp>
 #include <danling/optim/elementwise.hpp>
 #include <danling/runner/parallel_parts.hpp>
 
-#include "distributed/pending.hpp"
 #include "runner/data_parallel_layers.hpp"
-#include "runner/rank_messages.hpp"
 #include "runner/same_model.hpp"
+#include "runner/virtual_ranks.hpp"
 
 namespace danling::inline v0::detail {
 namespace {
-
-/// Names a collective of the ranks inside a step for those that follow.
-std::string announcement(std::size_t model, char kind, std::size_t unit) { return concat(model, " ", kind, " ", unit); }
 
 /// The parameters of an optimizer in the order of its state.
 std::vector<at::Tensor> params_of(const optim::Optimizer& optimizer) {
@@ -116,9 +107,10 @@ ShardedParallel::ShardedParallel(Group group, const FsdpConfig& fsdp)
     : ShardedParallel(group, shards_of(group), fsdp) {}
 
 ShardedParallel::ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp,
-                                 std::vector<std::string> tensor_plan)
+                                 std::vector<std::string> tensor_plan, std::optional<std::int64_t> virtual_ranks)
     : Parallelism(std::move(world)),
       options_(fsdp),
+      shards_(virtual_ranks ? shards_of_ranks(group().size(), *virtual_ranks) : std::vector<Subtree>()),
       tensor_plan_(std::move(tensor_plan)),
       context_(std::move(topology), group()) {
   const AxisPlace place = axis("pipeline");
@@ -136,11 +128,16 @@ AxisPlace ShardedParallel::axis(std::string_view name) const {
 }
 
 AxisPlace ShardedParallel::data_share() const {
+  if (computes_shards()) {
+    const Subtree& own = shards_[static_cast<std::size_t>(context_.topology().domain_rank("data"))];
+    return {.rank = own.begin, .size = shards_.back().end, .parts = own.size()};
+  }
   return {context_.topology().domain_rank("data"), context_.topology().domain_degree("data")};
 }
 
 std::uint64_t ShardedParallel::seed(std::uint64_t run_seed) const {
-  return run_seed + static_cast<std::uint64_t>(context_.topology().domain_rank("data"));
+  const auto rank = static_cast<std::uint64_t>(context_.topology().domain_rank("data"));
+  return run_seed + (computes_shards() ? 0 : rank);  // a shard has its own
 }
 
 bool ShardedParallel::reports() const {
@@ -186,11 +183,18 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   ShardOptions options = shard_options(options_);
   options.reshard_after_forward = options_.reshard_after_forward.value_or(!is_staged);
   options.replicas = context_.group("replicas");
+  options.virtual_ranks = computes_shards() ? shards_.back().end : 0;
+  std::optional<ShardBuffers> of_shards;
+  if (computes_shards()) {
+    of_shards.emplace(
+        model, group(),
+        TreeSum::Options{.ranks = shards_, .shared_memory = options_.shared_memory, .timeout = group().timeout()});
+  }
   auto sharded = std::make_unique<ShardedModel>(model.module(), context_.group("shard"), options);
   for (const auto& [name, parameter] : model.named_parameters()) {
     slices_[ShardedModel::trained(parameter).unsafeGetTensorImpl()] = parallel::slices_of(parameter);
   }
-  models_.push_back({std::move(sharded), std::move(buffers)});
+  models_.push_back({std::move(sharded), std::move(buffers), std::move(of_shards)});
 }
 
 // One rank counts a value that several have: the first along each axis that does not slice it.
@@ -276,178 +280,6 @@ void ShardedParallel::load_optimizer_state(optim::Optimizer& optimizer, const St
     return tensor.narrow(0, begin, count).clone();
   });
   optimizer.load_state_dict(own);
-}
-
-// ---- a step ---------------------------------------------------------------------------------------------------------
-
-void ShardedParallel::sync_gradients(bool last) {
-  for (const Sharded& sharded : models_) {
-    sharded.model->set_requires_gradient_sync(syncs_ && last);
-  }
-}
-
-void ShardedParallel::enter(bool syncs, bool announces) {
-  syncs_ = syncs;
-  announces_ = announces;
-  for (std::size_t at = 0; at < models_.size(); ++at) {
-    ShardedModel& model = *models_[at].model;
-    model.set_requires_gradient_sync(syncs);
-    model.set_announcer(
-        announces
-            ? [this, at](char kind,
-                         std::size_t unit) { meet(*announced_to_, Purpose::statistics, announcement(at, kind, unit)); }
-            : ShardedModel::Announcer());
-    steps_.push_back(std::make_unique<ShardedModel::Step>(model));
-  }
-}
-
-void ShardedParallel::leave() noexcept {
-  steps_.clear();
-  for (const Sharded& sharded : models_) {
-    sharded.model->set_announcer({});
-  }
-}
-
-// Those whose pass has ended wait in agree(): this meeting shows them, and then each collective is announced.
-void ShardedParallel::begin_step(const WindowPlace& place) {
-  if (has_ended_) {
-    return;
-  }
-  const auto messages = meet(group(), Purpose::statistics, "");
-  const bool follows = std::any_of(messages.begin(), messages.end(),
-                                   [](const Message& message) { return message.purpose == Purpose::ended; });
-  announced_to_ = &group();
-  enter(place.closes, follows);
-}
-
-void ShardedParallel::end_step(const WindowPlace&) noexcept { leave(); }
-
-void ShardedParallel::follow(const std::vector<std::string>& shares) {
-  for (const std::string& share : shares) {
-    if (share.size() >= 5) {
-      const auto space = share.find(' ');
-      ShardedModel& model = *models_.at(static_cast<std::size_t>(std::stoul(share))).model;
-      model.follow(share[space + 1], static_cast<std::size_t>(std::stoul(share.substr(space + 3))));
-      return;
-    }
-  }
-}
-
-StepPacket ShardedParallel::agree(const StepPacket& mine) {
-  StepPacket counted = mine;
-  if (!reports()) {  // another rank has the same samples
-    counted.weight = counted.loss = counted.loss_weight = 0.0;
-    counted.unit = 0;
-  }
-  const StepPacket all = Parallelism::agree(counted);
-  has_ended_ = mine.exhausted && !all.all_ended;
-  source_ = all.source;
-  return all;
-}
-
-void ShardedParallel::reduce_gradients(optim::Optimizer&) {
-  const Wait wait(*this);
-  const PendingScope pending("the sum of gradients");
-  has_updated_ = true;
-  for (Sharded& sharded : models_) {
-    sharded.model->set_announcer({});
-    sharded.model->finish_backward();
-    if (source_ >= 0) {
-      const auto source = context_.topology().domain_rank("fsdp", source_);
-      sharded.buffers.broadcast(context_.group("fsdp"), static_cast<int>(source));
-    }
-  }
-}
-
-// After the update, of which all ranks know.
-void ShardedParallel::end_updates() {
-  if (std::exchange(has_updated_, false)) {
-    for (const Sharded& sharded : models_) {
-      sharded.model->update_parameters();
-    }
-  }
-}
-
-void ShardedParallel::abort(std::string_view words) {
-  for (const Sharded& sharded : models_) {
-    sharded.model->abort(words);
-  }
-  Parallelism::abort(words);
-}
-
-void ShardedParallel::drop_gradients(optim::Optimizer& optimizer) {
-  for (const Sharded& sharded : models_) {
-    sharded.model->zero_grad();
-  }
-  Parallelism::drop_gradients(optimizer);
-}
-
-at::Tensor ShardedParallel::nonfinite_flag(const std::vector<at::Tensor>& params) {
-  at::Tensor flag = optim::nonfinite_flag(params).clone();
-  group().all_reduce(flag, ReduceOp::max);
-  return flag;
-}
-
-at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm,
-                                           optim::GradScale& scale) {
-  constexpr double epsilon = 1e-6;  // torch.nn.utils
-  optim::GradScale own = scale;
-  std::vector<at::Tensor> owned;
-  std::copy_if(params.begin(), params.end(), std::back_inserter(owned),
-               [this](const at::Tensor& param) { return owns(param); });
-  const at::Tensor mine = optim::clip_grad_norm(owned, std::numeric_limits<double>::infinity(), own);
-  at::Tensor squares = mine.to(at::kDouble).square();
-  group().all_reduce(squares);
-  const at::Tensor norm = squares.sqrt();
-  if (norm.is_cpu()) {
-    const double value = norm.item<double>();
-    if (!std::isfinite(value)) {
-      scale.found_inf = at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat));
-    } else if (max_norm / (value + epsilon) < 1) {
-      scale.divisor *= (value + epsilon) / max_norm;
-    }
-    return norm.to(mine.scalar_type());
-  }
-  const at::Tensor excess = norm.add(epsilon).div_(max_norm).clamp_min_(1.0);
-  scale.scale = scale.scale.defined() ? scale.scale.detach().to(norm.device(), at::kDouble).mul(excess) : excess;
-  const at::Tensor nonfinite = norm.isfinite().logical_not_();
-  scale.found_inf =
-      scale.found_inf.defined() ? nonfinite.logical_or(scale.found_inf.to(norm.device()).ne(0)) : nonfinite;
-  return norm.to(mine.scalar_type());
-}
-
-// ---- evaluation -----------------------------------------------------------------------------------------------------
-
-bool ShardedParallel::begin_forward(bool mine) {
-  for (;;) {
-    const Group& peers = context_.group("fsdp");  // stages of a pipeline are not at the same place
-    const auto flags = exchange(peers, mine ? "1" : "0");
-    const auto having = std::count(flags.begin(), flags.end(), "1");
-    if (having == 0) {
-      return false;
-    }
-    if (mine) {
-      announced_to_ = &peers;
-      enter(true, having < std::ssize(flags));
-      return true;
-    }
-    for (bool inside = true; inside;) {  // until the others have ended this pass
-      std::vector<std::string> shares;
-      for (const Message& message : meet(peers, Purpose::ended, "")) {
-        shares.push_back(message.purpose == Purpose::statistics ? message.body : std::string());
-      }
-      inside = std::any_of(shares.begin(), shares.end(), [](const std::string& share) { return share.size() >= 5; });
-      follow(shares);
-    }
-  }
-}
-
-void ShardedParallel::end_forward() {
-  const bool announced = announces_;
-  leave();
-  if (announced) {
-    meet(context_.group("fsdp"), Purpose::statistics, "");
-  }
 }
 
 }  // namespace danling::inline v0::detail

@@ -15,6 +15,7 @@
 #include <danling/runner/process_options.hpp>
 
 #include "runner/data_parallel_buffers.hpp"
+#include "runner/shard_buffers.hpp"
 
 namespace danling::inline v0::detail {
 
@@ -30,8 +31,10 @@ class ShardedParallel : public Parallelism {
   ShardedParallel(Group group, const FsdpConfig& fsdp);
   /// Called by all ranks. @param world  whose ranks are those of the topology. @param tensor_plan  of models that do
   /// not slice themselves
+  /// @param virtual_ranks  shards of each global batch, for axes replicate and shard alone: parameters then have the
+  /// same bits for every layout. @throws ConfigError for more processes than virtual ranks
   ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp,
-                  std::vector<std::string> tensor_plan = {});
+                  std::vector<std::string> tensor_plan = {}, std::optional<std::int64_t> virtual_ranks = {});
 
   std::string_view name() const override { return context_.topology().axis_degree("shard") > 1 ? "fsdp" : "parallel"; }
   AxisPlace axis(std::string_view name) const override;
@@ -51,6 +54,7 @@ class ShardedParallel : public Parallelism {
   bool sums_in_backward() const override { return true; }
   bool has_same_weights() const override;
   bool needs_every_backward() const override { return true; }
+  bool computes_shards() const override { return !shards_.empty(); }
 
   /// @throws ConfigError for a model that is no torch::nn module, DistributedError when models differ.
   void prepare(ModelHandle& model, at::Device device) override;
@@ -71,9 +75,11 @@ class ShardedParallel : public Parallelism {
   void begin_step(const WindowPlace& place) override;
   void end_step(const WindowPlace& place) noexcept override;
   StepPacket agree(const StepPacket& mine) override;
+  void end_shard(optim::Optimizer& optimizer) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void end_updates() override;
   void abort(std::string_view words) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
   at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params) override;
   at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale) override;
@@ -90,15 +96,19 @@ class ShardedParallel : public Parallelism {
   struct Sharded {
     std::unique_ptr<ShardedModel> model;
     SharedBuffers buffers;
+    std::optional<ShardBuffers> of_shards;  // with virtual ranks, in place of `buffers`
   };
 
   void make_whole(ModelHandle& model, at::Device device);
   void enter(bool syncs, bool announces);
   void leave() noexcept;
+  /// With virtual ranks: stays in the step of those that have more shards of its batch.
+  void follow_shards(const Group& peers);
   State gather_state(const optim::Optimizer& optimizer) const;
   bool owns(const at::Tensor& trained) const;
 
   FsdpConfig options_;
+  std::vector<Subtree> shards_;  // of each rank; empty without virtual ranks
   std::vector<std::string> tensor_plan_;
   ParallelContext context_;
   bool is_cut_by_runner_ = false;

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/process_options.hpp>
 
 #include "distributed/tree_sum.hpp"
+#include "runner/shard_buffers.hpp"
 
 namespace danling::inline v0::detail {
+
+/// The shards of each process. @throws ConfigError for more processes than virtual ranks
+std::vector<Subtree> shards_of_ranks(std::int64_t processes, std::int64_t virtual_ranks);
 
 /// Data parallel training over V virtual ranks, of which each process computes a subtree, one shard after another.
 /// Gradients and buffers are added along the tree of all shards; generators belong to a shard, not to a process.
@@ -39,16 +44,13 @@ class VirtualRanks : public Parallelism {
 
  private:
   TreeSum::Options options() const;
-  void push_buffers();
-  void combine_buffers();
+  std::vector<TreeSum*> sums() const;
 
   std::vector<Subtree> ranks_;
   bool shared_memory_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<TreeSum> gradients_;
-  /// Buffers of the model, their values before the step, and what the shards add to them.
-  std::vector<at::Tensor> buffers_, before_;
-  std::unique_ptr<TreeSum> buffer_sums_;
+  std::optional<ShardBuffers> buffers_;
   bool any_missing_ = true;  ///< by the last packet
 };
 

@@ -1,40 +1,11 @@
 // Sharded training: several processes with parts of each batch and of the parameters, against one with the whole.
 #include <danling/parallel/parallelizable.hpp>
 
-#include "ddp_runner.hpp"
 #include "models.hpp"
-#include "runner/sharded_parallel.hpp"
+#include "sharded_runner.hpp"
 
 namespace runner_test {
 namespace {
-
-/// `Base` under `stack: fsdp` over `group`; alone, one process.
-template <class Base = TinyRunner>
-class FsdpRunner : public DdpRunner<Base> {
- public:
-  FsdpRunner(const TinyConfig& config, const dl::Group& group) : DdpRunner<Base>(config, group), group_(group) {}
-
-  std::string numbers() {
-    const auto exposed = this->expose_state(/*writes=*/false);
-    return DdpRunner<Base>::numbers();
-  }
-
- protected:
-  void init_distributed() override {
-    if (group_.alone()) {
-      this->set_parallelism(std::make_unique<dl::Parallelism>(dl::ProcessIdentity()));
-    } else {
-      dl::ParallelAxesConfig axes = this->config().parallel.axes;
-      axes.shard = axes.any() ? axes.shard : -1;
-      auto topology = dl::detail::grid_topology(group_.size(), group_.rank(), axes.list());
-      this->set_parallelism(
-          std::make_unique<dl::detail::ShardedParallel>(group_, std::move(topology), this->config().fsdp));
-    }
-  }
-
- private:
-  dl::Group group_;
-};
 
 /// A model that has nothing to slice: ranks along `tensor` compute the same.
 struct SameEverywhereImpl : torch::nn::SequentialImpl, dl::parallel::Parallelizable {
@@ -60,27 +31,6 @@ struct FsdpCase {
   std::function<void(TinyConfig&)> set;
   double tolerance = 1e-6;
 };
-
-template <class Base = TinyRunner>
-std::string train_fsdp(const TinyConfig& config, const dl::Group& group) {
-  const Folder folder;
-  TinyConfig own = config;
-  own.workspace_root = folder.path().string();
-  FsdpRunner<Base> runner(own, group);
-  runner.train();
-  return runner.numbers();
-}
-
-TinyConfig fsdp_config() {
-  TinyConfig config;
-  config.stack = "fsdp";
-  config.epochs = 2;
-  config.dropout = 0;
-  config.hidden = 32;
-  config.optim.type = "sgd";
-  config.optim.momentum = 0.9;
-  return config;
-}
 
 /// @param same  processes that read the same samples
 template <class Base = TinyRunner>
@@ -128,6 +78,18 @@ TEST_CASE("fsdp: ranks with other numbers of batches, in training and evaluation
           "[runner][fsdp]") {
   compare_fsdp({"three ranks", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 3, 3);
   compare_fsdp({"large batches", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 2, 7);
+  for (const std::int64_t stage : {1, 2, 3}) {
+    for (const std::int64_t accum : {2, 3, 4}) {
+      compare_fsdp({dl::concat("stage ", stage, ", windows of ", accum, " in which ranks end"),
+                    [=](TinyConfig& config) {
+                      config.fsdp.stage = stage;
+                      config.fsdp.units = {"Linear"};
+                      config.accum_steps = accum;
+                      config.max_grad_norm = 0.1;
+                    }},
+                   3, 3);
+    }
+  }
 }
 
 TEST_CASE("fsdp: every layout of replicas and shards is one process with the whole", "[runner][fsdp]") {

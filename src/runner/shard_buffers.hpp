@@ -1,0 +1,37 @@
+// Buffers of a model whose batches are computed in shards: each begins with the same, and they become the mean.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/distributed/group.hpp>
+#include <danling/runner/model.hpp>
+
+#include "distributed/tree_sum.hpp"
+
+namespace danling::inline v0::detail {
+
+/// What the shards change in the buffers is added along the tree of all shards, so that it does not depend on who
+/// computes which.
+class ShardBuffers {
+ public:
+  /// `model` is on its device. Called by all ranks.
+  ShardBuffers(const ModelHandle& model, const Group& group, const TreeSum::Options& options);
+
+  /// Before the first shard of a window, on every rank.
+  void keep();
+  /// After a shard: takes its changes out of the buffers.
+  void push();
+  /// The mean over the shards of the window. Called by all ranks.
+  void combine();
+  /// Null for a model without buffers.
+  TreeSum* sums() const { return sums_.get(); }
+
+ private:
+  std::vector<at::Tensor> buffers_, before_;
+  std::unique_ptr<TreeSum> sums_;
+};
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,255 @@
+// Sharded training: steps, norms of gradients, and evaluation.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+
+#include <danling/core/error.hpp>
+#include <danling/optim/clip.hpp>
+
+#include "distributed/pending.hpp"
+#include "optim/plan.hpp"
+#include "runner/rank_messages.hpp"
+#include "runner/sharded_parallel.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+/// Of a rank that has fewer shards of a batch than others.
+constexpr std::string_view no_more_shards = "none";
+
+/// Names a collective of the ranks inside a step for those that follow.
+std::string announcement(std::size_t model, char kind, std::size_t unit) { return concat(model, " ", kind, " ", unit); }
+bool is_announcement(const std::string& text) { return text.size() >= 5; }
+
+}  // namespace
+
+// ---- a step ---------------------------------------------------------------------------------------------------------
+
+void ShardedParallel::sync_gradients(bool last) {
+  for (const Sharded& sharded : models_) {
+    sharded.model->set_requires_gradient_sync(syncs_ && last);
+  }
+}
+
+void ShardedParallel::enter(bool syncs, bool announces) {
+  syncs_ = syncs;
+  announces_ = announces;
+  for (std::size_t at = 0; at < models_.size(); ++at) {
+    ShardedModel& model = *models_[at].model;
+    model.set_requires_gradient_sync(syncs);
+    model.set_announcer(
+        announces
+            ? [this, at](char kind,
+                         std::size_t unit) { meet(*announced_to_, Purpose::statistics, announcement(at, kind, unit)); }
+            : ShardedModel::Announcer());
+    steps_.push_back(std::make_unique<ShardedModel::Step>(model));
+  }
+}
+
+void ShardedParallel::leave() noexcept {
+  steps_.clear();
+  for (const Sharded& sharded : models_) {
+    sharded.model->set_announcer({});
+  }
+}
+
+// Those whose pass has ended wait in agree(): this meeting shows them, and then each collective is announced.
+void ShardedParallel::begin_step(const WindowPlace& place) {
+  for (Sharded& sharded : models_) {
+    if (sharded.of_shards && place.index == 0) {
+      sharded.of_shards->keep();
+    }
+  }
+  if (has_ended_) {
+    return;
+  }
+  const auto messages = meet(group(), Purpose::statistics, "");
+  const bool follows = std::any_of(messages.begin(), messages.end(), [](const Message& message) {
+    return message.purpose == Purpose::ended || message.body == no_more_shards;
+  });
+  announced_to_ = &group();
+  enter(place.closes, follows);
+}
+
+void ShardedParallel::end_step(const WindowPlace&) noexcept { leave(); }
+
+void ShardedParallel::follow(const std::vector<std::string>& shares) {
+  for (const std::string& share : shares) {
+    if (is_announcement(share)) {
+      const auto space = share.find(' ');
+      ShardedModel& model = *models_.at(static_cast<std::size_t>(std::stoul(share))).model;
+      model.follow(share[space + 1], static_cast<std::size_t>(std::stoul(share.substr(space + 3))));
+      return;
+    }
+  }
+}
+
+void ShardedParallel::follow_shards(const Group& peers) {
+  for (;;) {
+    const auto messages = meet(peers, Purpose::statistics, no_more_shards);
+    std::vector<std::string> shares;
+    bool inside = false;
+    for (const Message& message : messages) {
+      if (message.purpose != Purpose::statistics && message.purpose != Purpose::ended) {
+        fail_apart(messages, "parallelism.agree");
+      }
+      const bool waits = message.purpose == Purpose::ended || message.body == no_more_shards;
+      inside = inside || !waits;
+      shares.push_back(waits ? std::string() : message.body);
+    }
+    if (!inside) {
+      return;
+    }
+    follow(shares);
+  }
+}
+
+StepPacket ShardedParallel::agree(const StepPacket& mine) {
+  if (computes_shards() && !mine.exhausted && !group().alone()) {
+    follow_shards(group());
+  }
+  StepPacket counted = mine;
+  if (!reports()) {  // another rank has the same samples
+    counted.weight = counted.loss = counted.loss_weight = 0.0;
+    counted.unit = 0;
+  }
+  const StepPacket all = Parallelism::agree(counted);
+  has_ended_ = mine.exhausted && !all.all_ended;
+  source_ = all.source;
+  return all;
+}
+
+void ShardedParallel::end_shard(optim::Optimizer&) {
+  for (Sharded& sharded : models_) {
+    sharded.model->end_shard();
+    sharded.of_shards->push();
+  }
+}
+
+void ShardedParallel::reduce_gradients(optim::Optimizer&) {
+  const Wait wait(*this);
+  const PendingScope pending("the sum of gradients");
+  has_updated_ = true;
+  for (Sharded& sharded : models_) {
+    sharded.model->set_announcer({});
+    // Of the last step of a rank whose pass has ended, and at the end of a run, no sum was asked for.
+    sharded.model->set_requires_gradient_sync(true);
+    sharded.model->finish_backward();
+    if (sharded.of_shards) {
+      sharded.of_shards->combine();
+    } else if (source_ >= 0) {
+      const auto source = context_.topology().domain_rank("fsdp", source_);
+      sharded.buffers.broadcast(context_.group("fsdp"), static_cast<int>(source));
+    }
+  }
+}
+
+// After the update, of which all ranks know.
+void ShardedParallel::end_updates() {
+  if (std::exchange(has_updated_, false)) {
+    for (const Sharded& sharded : models_) {
+      sharded.model->update_parameters();
+    }
+  }
+}
+
+void ShardedParallel::abort(std::string_view words) {
+  for (const Sharded& sharded : models_) {
+    sharded.model->abort(words);
+    if (TreeSum* const sums = sharded.of_shards ? sharded.of_shards->sums() : nullptr) {
+      sums->abort(words);
+    }
+  }
+  Parallelism::abort(words);
+}
+
+void ShardedParallel::set_timeout(std::chrono::milliseconds timeout) {
+  for (const Sharded& sharded : models_) {
+    if (TreeSum* const sums = sharded.of_shards ? sharded.of_shards->sums() : nullptr) {
+      sums->set_timeout(timeout);
+    }
+  }
+  Parallelism::set_timeout(timeout);
+}
+
+void ShardedParallel::drop_gradients(optim::Optimizer& optimizer) {
+  for (const Sharded& sharded : models_) {
+    sharded.model->zero_grad();
+    if (TreeSum* const sums = sharded.of_shards ? sharded.of_shards->sums() : nullptr) {
+      sums->drop();
+    }
+  }
+  Parallelism::drop_gradients(optimizer);
+}
+
+at::Tensor ShardedParallel::nonfinite_flag(const std::vector<at::Tensor>& params) {
+  at::Tensor flag = optim::nonfinite_flag(params).clone();
+  group().all_reduce(flag, ReduceOp::max);
+  return flag;
+}
+
+at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm,
+                                           optim::GradScale& scale) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> owned;
+  std::copy_if(params.begin(), params.end(), std::back_inserter(owned),
+               [this](const at::Tensor& param) { return owns(param); });
+  const at::Tensor mine = optim::grad_norm(owned);
+  at::Tensor squares;
+  if (computes_shards()) {  // of all parameters: there is one model
+    squares = models_.front().model->grad_norm_squares();
+  } else {
+    squares = mine.to(at::kDouble).square();
+    group().all_reduce(squares);
+  }
+  const at::Tensor norm = squares.sqrt().div_(scale.divisor);
+  if (scale.scale.defined()) {
+    norm.div_(scale.scale.detach().reshape({}).to(norm.device(), at::kDouble));
+  }
+  optim::detail::limit_norm(norm, max_norm, scale);
+  return norm.to(mine.scalar_type());
+}
+
+// ---- evaluation -----------------------------------------------------------------------------------------------------
+
+bool ShardedParallel::begin_forward(bool mine) {
+  for (;;) {
+    const Group& peers = context_.group("fsdp");  // stages of a pipeline are not at the same place
+    const auto flags = exchange(peers, mine ? "1" : "0");
+    const auto having = std::count(flags.begin(), flags.end(), "1");
+    if (having == 0) {
+      return false;
+    }
+    if (mine) {
+      announced_to_ = &peers;
+      // With virtual ranks a batch may have shards on some ranks that others lack.
+      enter(true, having < std::ssize(flags) || (computes_shards() && !peers.alone()));
+      return true;
+    }
+    for (bool inside = true; inside;) {  // until the others have ended this pass
+      std::vector<std::string> shares;
+      for (const Message& message : meet(peers, Purpose::ended, "")) {
+        shares.push_back(message.purpose == Purpose::statistics ? message.body : std::string());
+      }
+      inside = std::any_of(shares.begin(), shares.end(), is_announcement);
+      follow(shares);
+    }
+  }
+}
+
+void ShardedParallel::end_forward() {
+  const bool announced = announces_;
+  leave();
+  if (!announced) {
+    return;
+  }
+  if (computes_shards()) {
+    follow_shards(context_.group("fsdp"));
+  } else {
+    meet(context_.group("fsdp"), Purpose::statistics, "");
+  }
+}
+
+}  // namespace danling::inline v0::detail
