@@ -90,6 +90,27 @@ std::shared_ptr<detail::Watch> GroupCall::watch_of(const Group& group) {
   return group.impl_ == nullptr ? nullptr : group.impl_->connection.watch;
 }
 
+std::vector<std::int64_t> GroupCall::ranks_of(const Group& group) {
+  return group.impl_ == nullptr ? std::vector<std::int64_t>{0} : group.impl_->ranks;
+}
+
+void GroupCall::fail_in_memory(const Group& group, std::string_view operation,
+                               const detail::SharedMemory::Failure& failure) {
+  const auto watch = watch_of(group);
+  if (watch == nullptr) {
+    throw failure;
+  }
+  using Kind = detail::RankReport::Kind;
+  detail::RankReport report;
+  report.kind = failure.timed_out ? Kind::timed_out : Kind::failed;
+  report.text = concat(detail::ranks_text(failure.ranks),
+                       failure.timed_out ? " waits elsewhere, computes or has been stopped" : " has ended");
+  report.limit = group.timeout();
+  report.failed_at = {group.impl_->name, failure.ranks, 0, std::string(operation)};
+  const std::string wanted = concat("an answer of all ", group.size(), " ranks to the ", operation);
+  fail_for(*group.impl_, wanted, watch->report(std::move(report)));
+}
+
 GroupCall::~GroupCall() {
   if (restore_timeout_) {
     group_.set_wire_timeout(group_.timeout);
@@ -220,12 +241,16 @@ void GroupCall::fail_with(const std::exception& error) {
 }
 
 void GroupCall::fail_for(const std::string& reason) {
-  const auto& watch = group_.connection.watch;
-  const std::int64_t rank = group_.ranks[static_cast<std::size_t>(group_.rank())];
   const std::string wanted = number_ == 0 ? "a " + text_
                                           : concat("an answer of all ", group_.size(), " ranks at ",
                                                    group_.connection.address, " to ", name_of_collective(collective_));
-  group_.set_failure(reason);
+  fail_for(group_, wanted, reason);
+}
+
+void GroupCall::fail_for(Group::Impl& group, std::string_view wanted, const std::string& reason) {
+  const auto& watch = group.connection.watch;
+  const std::int64_t rank = group.ranks[static_cast<std::size_t>(group.rank())];
+  group.set_failure(reason);
   if (watch && watch->aborted()) {
     fail<DistributedError>("group.collective", "expected ", wanted, ", got an abort of ", reason);
   }

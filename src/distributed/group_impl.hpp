@@ -13,6 +13,7 @@
 #include <danling/distributed/group.hpp>
 
 #include <distributed/pending.hpp>
+#include <distributed/shared_memory.hpp>
 #include <distributed/watch.hpp>
 #include <distributed/wire.hpp>
 
@@ -117,6 +118,12 @@ class GroupCall {
 
   /// The first group's watch, which outlives the group; null over a process group of the program and alone.
   static std::shared_ptr<detail::Watch> watch_of(const Group& group);
+  /// In the first group.
+  static std::vector<std::int64_t> ranks_of(const Group& group);
+  /// A wait of the group's ranks in shared memory has failed, and with it the group: as a collective does.
+  /// @param operation  without an article
+  [[noreturn]] static void fail_in_memory(const Group& group, std::string_view operation,
+                                          const detail::SharedMemory::Failure& failure);
 
   std::int64_t number() const { return number_; }
   void set_timeout(std::chrono::milliseconds limit);
@@ -155,6 +162,7 @@ class GroupCall {
   void wait_in_turns(Transfer& transfer);
   void wait_for_message(Transfer& transfer);
   [[noreturn]] void fail_for(const std::string& reason);
+  [[noreturn]] static void fail_for(Group::Impl& group, std::string_view wanted, const std::string& reason);
 
   Group::Impl& group_;
   std::string text_;

@@ -44,6 +44,20 @@ const RankReport* first_failure(const RankReports& reports) {
   return nullptr;
 }
 
+/// Ranks of the first group that have written no report.
+std::vector<std::int64_t> unheard(const RankReports& reports, const RankReport& of) {
+  std::vector<std::int64_t> out;
+  for (const Place& place : of.places) {
+    for (const std::int64_t rank : place.ranks) {
+      if (reports.find(rank) == reports.end() && std::find(out.begin(), out.end(), rank) == out.end()) {
+        out.push_back(rank);
+      }
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 std::string last_joined(const Place& place) {
   return place.number == 0 ? " has joined none" : concat(" was last in ", place.operation, " number ", place.number);
 }
@@ -142,6 +156,13 @@ std::string explain(const RankReports& reports) {
     }
   } else if (!collective && sentences.empty()) {
     sentences.push_back(concat("no ", at.operation, limit));
+  }
+  // Those who were waited for may wait for another themselves.
+  if (timed_out && silent.empty()) {
+    if (const std::vector<std::int64_t> others_silent = unheard(reports, *failure); !others_silent.empty()) {
+      sentences.push_back(
+          concat(ranks_text(others_silent), others_silent.size() == 1 ? " does not answer" : " do not answer"));
+    }
   }
   const std::string text = join(sentences, "; ");
   return text.empty() || text == failure->text ? failure->text : concat(text, ": ", failure->text);

@@ -18,6 +18,7 @@
 
 #include <danling/core/error.hpp>
 
+#include "distributed/group_impl.hpp"
 #include "distributed/watch.hpp"
 
 namespace danling::inline v0::detail {
@@ -26,6 +27,8 @@ namespace {
 constexpr std::size_t page = 4096;
 constexpr int spins = 2000;
 constexpr std::chrono::milliseconds slice(50);  // between looks at whether the others live
+// A rank that unwinds after an error leaves before the program can abort the group with its words.
+constexpr std::chrono::seconds leaving_time(2);
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -89,7 +92,8 @@ int create_file(const std::string& name, std::size_t length) {
 struct alignas(64) SharedMemory::Header {
   std::atomic<std::uint32_t> waiters;  // ranks that sleep on a flag of this rank
   std::atomic<std::uint32_t> aborted;
-  char words[1016];
+  std::atomic<std::uint32_t> left;  // not by being killed
+  char words[1012];
 };
 
 namespace {
@@ -147,7 +151,7 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Opt
   std::shared_ptr<SharedMemory> memory;
   if (base != MAP_FAILED) {
     memory.reset(new SharedMemory(std::exchange(opening.file, -1), static_cast<std::byte*>(base), length, options,
-                                  group.rank(), size));
+                                  group.rank(), GroupCall::ranks_of(group)));
     problem = memory->lock_own() ? "" : concat("shared memory cannot be locked: ", std::strerror(errno));
   }
   const std::vector<std::string> problems = group.all_gather(problem);
@@ -161,8 +165,15 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Opt
   return nullptr;
 }
 
-SharedMemory::SharedMemory(int file, std::byte* base, std::size_t length, Options options, int rank, int size)
-    : file_(file), base_(base), length_(length), options_(options), rank_(rank), size_(size) {
+SharedMemory::SharedMemory(int file, std::byte* base, std::size_t length, Options options, int rank,
+                           std::vector<std::int64_t> ranks)
+    : file_(file),
+      base_(base),
+      length_(length),
+      options_(options),
+      rank_(rank),
+      size_(static_cast<int>(ranks.size())),
+      ranks_(std::move(ranks)) {
   set_timeout(options.timeout);
 }
 
@@ -171,6 +182,7 @@ void SharedMemory::set_timeout(std::chrono::milliseconds timeout) {
 }
 
 SharedMemory::~SharedMemory() {
+  header(rank_).left.store(1);
   munmap(base_, length_);
   close(file_);
 }
@@ -290,42 +302,58 @@ void SharedMemory::await_rank(int rank, std::size_t index, std::uint32_t value,
   if (spin(rank, index, value)) {
     return;
   }
+  std::optional<std::chrono::steady_clock::time_point> left_since;
   while (!sleep(rank, index, value)) {
-    check_peers(index, value, operation);
+    const auto now = std::chrono::steady_clock::now();
+    check_aborts(operation);
     if (look_) {
       look_();
     }
-    if (std::chrono::steady_clock::now() > deadline) {
+    // A rank that has raised its flag may be done and gone.
+    if (const std::optional<int> ended = ended_rank(index, value)) {
+      left_since = left_since.value_or(now);
+      if (!look_ || header(*ended).left.load() == 0 || now - *left_since > leaving_time) {
+        fail_ended(*ended, operation);
+      }
+    }
+    if (now > deadline) {
       time_out(index, value, operation);
     }
   }
 }
 
-// A rank that has raised its flag may be done and gone.
-void SharedMemory::check_peers(std::size_t index, std::uint32_t value, std::string_view operation) const {
+void SharedMemory::check_aborts(std::string_view operation) const {
   for (int rank = 0; rank < size_; ++rank) {
     const Header& of_rank = header(rank);
     if (of_rank.aborted.load() != 0) {
-      fail<DistributedError>("group.collective", "rank ", rank, " has failed: ",
+      fail<DistributedError>("group.collective", "expected an answer of all ", size_, " ranks to ", operation,
+                             ", got an abort of rank ", name(rank), ": ",
                              std::string_view(of_rank.words, strnlen(of_rank.words, sizeof of_rank.words)));
     }
   }
-  if (const std::optional<int> rank = ended_rank(index, value)) {
-    fail<DistributedError>("group.collective", "expected an answer of all ", size_, " ranks to ", operation,
-                           ", got none of rank ", *rank, ", which has ended; see its log (seen from rank ", rank_, ")");
-  }
+}
+
+void SharedMemory::fail_ended(int rank, std::string_view operation) const {
+  Failure failure(concat("[group.collective] expected an answer of all ", size_, " ranks to ", operation,
+                         ", got none of rank ", name(rank), ", which has ended; see its log (seen from rank ",
+                         name(rank_), ")"));
+  failure.ranks = {name(rank)};
+  throw failure;
 }
 
 void SharedMemory::time_out(std::size_t index, std::uint32_t value, std::string_view operation) const {
-  std::vector<int> missing;
+  std::vector<std::int64_t> missing;
   for (int rank = 0; rank < size_; ++rank) {
     if (!is_raised(rank, index, value)) {
-      missing.push_back(rank);
+      missing.push_back(name(rank));
     }
   }
-  fail<DistributedError>("group.collective", "expected an answer of all ", size_, " ranks to ", operation, " within ",
+  Failure failure(concat("[group.collective] expected an answer of all ", size_, " ranks to ", operation, " within ",
                          static_cast<double>(options_.timeout.count()) / 1000.0, " s, got none of rank ", join(missing),
-                         ", which lives but waits elsewhere or computes (seen from rank ", rank_, ")");
+                         ", which lives but waits elsewhere or computes (seen from rank ", name(rank_), ")"));
+  failure.ranks = std::move(missing);
+  failure.timed_out = true;
+  throw failure;
 }
 
 void SharedMemory::abort(std::string_view reason) const {

@@ -10,7 +10,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <danling/core/error.hpp>
 #include <danling/distributed/group.hpp>
 
 namespace danling::inline v0::detail {
@@ -21,6 +23,13 @@ namespace danling::inline v0::detail {
 /// killed before goes with another `create`, after an hour. For one thread at a time.
 class SharedMemory {
  public:
+  /// Of a wait: which ranks, by their numbers in the first group, and how.
+  struct Failure final : DistributedError {
+    using DistributedError::DistributedError;
+    std::vector<std::int64_t> ranks = {};
+    bool timed_out = false;
+  };
+
   struct Options {
     std::size_t bytes = 0;  ///< of each rank's part
     std::size_t flags = 1;  ///< of each rank
@@ -37,6 +46,8 @@ class SharedMemory {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// Of a rank, in the first group: errors have it.
+  std::int64_t name(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   void set_timeout(std::chrono::milliseconds timeout);
   /// Called while `await` waits: throws where a wait has no hope.
   void set_look(std::function<void()> look) { look_ = std::move(look); }
@@ -49,7 +60,8 @@ class SharedMemory {
   /// Whether `rank` has raised its flag to `value`: its writes before are then visible.
   bool is_raised(int rank, std::size_t flag, std::uint32_t value) const;
   bool all_raised(std::size_t flag, std::uint32_t value) const;
-  /// Waits until all ranks have raised the flag to `value`. @throws DistributedError naming the ranks that have not.
+  /// Waits until all ranks have raised the flag to `value`. @throws Failure naming the ranks that have not,
+  /// DistributedError with the words of one that has aborted.
   void await(std::size_t flag, std::uint32_t value, std::string_view operation) const;
   /// The same for at most `limit`, and without a look at the ranks. @return whether all have raised it
   bool wait_for(std::size_t flag, std::uint32_t value, std::chrono::milliseconds limit) const;
@@ -61,7 +73,8 @@ class SharedMemory {
 
  private:
   struct Header;
-  SharedMemory(int file, std::byte* base, std::size_t length, Options options, int rank, int size);
+  SharedMemory(int file, std::byte* base, std::size_t length, Options options, int rank,
+               std::vector<std::int64_t> ranks);
   Header& header(int rank) const;
   std::atomic<std::uint32_t>& flag(int rank, std::size_t index) const;
   bool lock_own() const;
@@ -71,7 +84,8 @@ class SharedMemory {
   bool sleep(int rank, std::size_t flag, std::uint32_t value) const;
   void await_rank(int rank, std::size_t flag, std::uint32_t value, std::chrono::steady_clock::time_point deadline,
                   std::string_view operation) const;
-  void check_peers(std::size_t flag, std::uint32_t value, std::string_view operation) const;
+  void check_aborts(std::string_view operation) const;
+  [[noreturn]] void fail_ended(int rank, std::string_view operation) const;
   [[noreturn]] void time_out(std::size_t flag, std::uint32_t value, std::string_view operation) const;
 
   std::function<void()> look_;
@@ -81,6 +95,7 @@ class SharedMemory {
   Options options_;
   int rank_;
   int size_;
+  std::vector<std::int64_t> ranks_;  // in the first group
 };
 
 }  // namespace danling::inline v0::detail

@@ -37,7 +37,7 @@ class SharedGather : public Transfer {
       }
       read_ = true;
     } else if (const auto rank = memory_->ended_rank(0, number_)) {
-      throw std::runtime_error(concat("rank ", *rank, " has ended"));  // the caller asks the others why
+      throw std::runtime_error(concat("rank ", memory_->name(*rank), " has ended"));  // the caller asks the others why
     }
     return read_;
   }

@@ -43,10 +43,9 @@ class SharedTraffic final : public ShardTraffic {
   SharedTraffic(TrafficOptions options, std::shared_ptr<SharedMemory> values, std::shared_ptr<SharedMemory> gradients)
       : ShardTraffic(std::move(options)), values_(std::move(values)), gradients_(std::move(gradients)) {
     for (const auto& memory : {values_, gradients_}) {
-      memory->set_look([watch = GroupCall::watch_of(group())] {
+      memory->set_look([watch = GroupCall::watch_of(this->group())] {
         if (watch != nullptr && watch->failed()) {
-          fail<DistributedError>("group.collective",
-                                 "expected an answer of all ranks, got a failure: ", watch->reason());
+          throw SharedMemory::Failure("a rank has failed");  // `wait` asks which
         }
       });
     }
@@ -137,7 +136,7 @@ class SharedTraffic final : public ShardTraffic {
   void end() override {
     if (ended_ != turn_) {
       values_->raise(done, turn_);
-      wait(*values_, done, turn_, "the end of a step");
+      wait(*values_, done, turn_, "end of a step");
       ended_ = turn_;
     }
     has_changed_ = true;
@@ -203,16 +202,21 @@ class SharedTraffic final : public ShardTraffic {
     return take_rows(areas_.at(&unit)[member], unit.range(unit.parameters()[member], unit.layout().rank));
   }
 
-  static void wait(const SharedMemory& memory, std::size_t flag, std::uint32_t number, const char* what) {
-    if (!memory.all_raised(flag, number)) {
-      const PendingScope pending(what);
-      memory.await(flag, number, what);
+  void wait(const SharedMemory& memory, std::size_t flag, std::uint32_t number, const char* what) const {
+    if (memory.all_raised(flag, number)) {
+      return;
+    }
+    const PendingScope pending(what);
+    try {
+      memory.await(flag, number, concat("the ", what));
+    } catch (const SharedMemory::Failure& failure) {
+      GroupCall::fail_in_memory(group(), what, failure);
     }
   }
 
   void await_values() {
     if (!is_ready_) {
-      wait(*values_, ready, turn_, "the rows of all ranks");
+      wait(*values_, ready, turn_, "rows of all ranks");
       is_ready_ = true;
     }
   }
@@ -248,7 +252,7 @@ class SharedTraffic final : public ShardTraffic {
     auto out = std::make_unique<SharedReduction>();
     out->number = ++reductions_;
     if (out->number > outboxes) {
-      wait(*gradients_, added, static_cast<std::uint32_t>(out->number - outboxes), "the sum of gradients");
+      wait(*gradients_, added, static_cast<std::uint32_t>(out->number - outboxes), "sum of gradients");
     }
     std::byte* const box = outbox(group().rank(), out->number);
     std::size_t offset = in_lines(unit.parameters().size());
@@ -304,7 +308,7 @@ class SharedTraffic final : public ShardTraffic {
   void sum(Reduction& reduction) override {
     auto& own = static_cast<SharedReduction&>(reduction);
     ShardUnit& unit = *own.unit;
-    wait(*gradients_, filled, own.number, "the sum of gradients");
+    wait(*gradients_, filled, own.number, "sum of gradients");
     std::size_t offset = in_lines(unit.parameters().size());
     for (std::size_t index = 0; index < unit.packs().size(); ++index) {
       const ShardUnit::Pack& pack = unit.packs()[index];

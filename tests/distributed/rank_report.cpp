@@ -62,7 +62,11 @@ TEST_CASE("Reports: which ranks did not join, ended, left or gave up", "[distrib
   message.failed_at.operation = "message of rank 2 with tag 0";
   CHECK(explain({{0, message}, {1, joined}}) ==
         "rank 2 does not answer: no message of rank 2 with tag 0 within 30.0 s: timed out");
-  CHECK(explain({{0, message}, {2, joined}}) == "no message of rank 2 with tag 0 within 30.0 s: timed out");
+  CHECK(explain({{0, message}, {1, joined}, {2, joined}, {3, joined}}) ==
+        "no message of rank 2 with tag 0 within 30.0 s: timed out");
+  // Rank 2 waits for another itself.
+  CHECK(explain({{0, message}, {1, joined}, {2, joined}}) ==
+        "no message of rank 2 with tag 0 within 30.0 s; rank 3 does not answer: timed out");
 }
 
 }  // namespace rank_report_test

@@ -308,7 +308,8 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
                    "which has ended; see its log (seen from rank ",
                    rank, ")"));
     } else if (how == "aborts") {
-      CHECK(text == "[group.collective] rank 1 has failed: no room");
+      CHECK(text ==
+            "[group.collective] expected an answer of all 3 ranks to the second sum, got an abort of rank 1: no room");
     } else {
       CHECK(text ==
             concat("[group.collective] expected an answer of all 3 ranks to the second sum within 1.5 s, got none "
