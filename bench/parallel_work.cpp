@@ -2,13 +2,9 @@
 #include <torch/torch.h>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 
@@ -21,6 +17,7 @@
 
 #include "instructions.hpp"
 #include "parallel_work.hpp"
+#include "rank_loop.hpp"
 
 namespace dl = danling;
 
@@ -125,31 +122,6 @@ class Trainer {
   std::int64_t steps_ = 0;
 };
 
-double written_of_process() {
-  std::ifstream in("/proc/self/io");
-  std::string key;
-  double value = 0;
-  while (in >> key >> value) {
-    if (key == "wchar:") {
-      return value;
-    }
-  }
-  return 0;
-}
-
-double cpu_of_process() {
-  rusage used;
-  getrusage(RUSAGE_SELF, &used);
-  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-}
-
-long sleeps_of_process() {
-  rusage used;
-  getrusage(RUSAGE_SELF, &used);
-  return used.ru_nvcsw;
-}
-
 double instructions_of(int file) {
   std::int64_t value = 0;
   return read(file, &value, sizeof value) == sizeof value ? static_cast<double>(value) : 0;
@@ -164,23 +136,13 @@ int train_sharded_on_command(const std::vector<std::string>& arguments) {
   at::set_num_threads(1);
   const dl::Group group = dl::Group::connect(dl::read_process_identity());
   Trainer trainer(arguments[0], std::stoll(arguments[1]), arguments[2], std::stod(arguments[3]), arguments[4], group);
-  std::printf("ok\n");
-  std::fflush(stdout);
-  char line[64];
-  while (std::fgets(line, sizeof line, stdin) != nullptr) {
-    const double written = written_of_process(), cpu = cpu_of_process();
-    const long sleeps = sleeps_of_process();
-    const auto begin = std::chrono::steady_clock::now();
+  train_on_lines([&](int steps) -> std::function<double()> {
     at::Tensor loss;
-    for (int left = std::atoi(line); left > 0; --left) {
+    for (int left = steps; left > 0; --left) {
       loss = trainer.step();
     }
-    const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    std::printf("ok %.9g %.9g %.0f %ld %.17g\n", wall, cpu_of_process() - cpu, written_of_process() - written,
-                sleeps_of_process() - sleeps, loss.item<double>());
-    std::fflush(stdout);
-  }
-  _exit(0);  // the benchmark is over: all ranks stand here
+    return [loss] { return loss.item<double>(); };
+  });
 }
 
 StepCounts count_steps(const std::string& folder) {
