@@ -27,13 +27,6 @@ bool is_announcement(const std::string& text) { return text.size() >= 5; }
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
 
-void ShardedParallel::set_timeout(std::chrono::milliseconds timeout) {
-  for (const std::string& domain : context_.topology().domains()) {
-    context_.group(domain).set_timeout(timeout);
-  }
-  Parallelism::set_timeout(timeout);
-}
-
 void ShardedParallel::sync_gradients(bool last) {
   for (const Sharded& sharded : models_) {
     sharded.model->set_requires_gradient_sync(syncs_ && last);
@@ -173,6 +166,9 @@ void ShardedParallel::abort(std::string_view words) {
 }
 
 void ShardedParallel::set_timeout(std::chrono::milliseconds timeout) {
+  for (const std::string& domain : context_.topology().domains()) {
+    context_.group(domain).set_timeout(timeout);
+  }
   for (const Sharded& sharded : models_) {
     if (TreeSum* const sums = sharded.of_shards ? sharded.of_shards->sums() : nullptr) {
       sums->set_timeout(timeout);
