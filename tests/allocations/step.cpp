@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include <danling/danling.hpp>
+#include <danling/runner/parallel_runner.hpp>
 
 #include <support/catch.hpp>
 #include <support/temp_dir.hpp>
@@ -44,26 +45,28 @@ struct Config : dl::RunnerConfig {
   Config() = default;
 };
 
-class Counting : public dl::TorchRunner {
+template <class Base>
+class Counting : public Base {
  public:
-  Counting(const Config& config, const dl::Batch& batch) : TorchRunner(config) {
-    model = make_net();
-    criterion = torch::nn::CrossEntropyLoss();
-    datasets["train"] = Feed{batch};
+  Counting(const Config& config, const dl::Batch& batch) : Base(config) {
+    this->model = make_net();
+    this->criterion = torch::nn::CrossEntropyLoss();
+    this->datasets["train"] = Feed{batch};
     using namespace dl::metrics;
-    metrics = multiclass_metrics(4, {.mode = Mode::stream}, {multiclass_accuracy(4, {.average = Average::micro})});
+    this->metrics =
+        multiclass_metrics(4, {.mode = Mode::stream}, {multiclass_accuracy(4, {.average = Average::micro})});
   }
-  ~Counting() override { close(); }
+  ~Counting() override { this->close(); }
   std::int64_t blocks = 0;
 
  protected:
   dl::StepOutput train_step(dl::Batch& batch) override {
-    if (state().train.global_step == warm) {
+    if (this->state().train.global_step == warm) {
       begin_ = count.load();
-    } else if (state().train.global_step == warm + counted - 1) {
+    } else if (this->state().train.global_step == warm + counted - 1) {
       blocks = count.load() - begin_;
     }
-    return TorchRunner::train_step(batch);
+    return Base::train_step(batch);
   }
 
  private:
@@ -96,10 +99,18 @@ TEST_CASE("TorchRunner: a step makes no more allocations than a bare loop that k
   CHECK(bare > 10 * (counted - 1));  // the counter counts
 
   const danling_test::TempDir dir;
-  Counting runner(Config(dir), batch);
+  Counting<dl::TorchRunner> runner(Config(dir), batch);
   runner.train();
   INFO("runner " << runner.blocks << ", bare loop " << bare << " in " << counted - 1 << " steps");
   CHECK(runner.blocks <= bare);
+
+  // Axes of size one cost nothing.
+  const danling_test::TempDir parallel_dir;
+  Config config(parallel_dir);
+  config.stack = "parallel";
+  Counting<dl::ParallelRunner> grid(config, batch);
+  grid.train();
+  CHECK(grid.blocks == runner.blocks);
 }
 
 }  // namespace allocations
