@@ -9,6 +9,8 @@
 #include <danling/runner/parallel_runner.hpp>
 #include <danling/runner/run.hpp>
 
+#include <parallel/failures_support.hpp>
+
 #include "../../examples/language_model_parallel/gpt.hpp"
 #include "rank_runner.hpp"
 
@@ -106,13 +108,16 @@ struct GridEnd {
   std::vector<std::string> lines;
 };
 
-/// Runs a program with the variables of a launcher in each process. A rank that is stopped is killed once all others
-/// have ended.
-std::vector<GridEnd> run_grid(const GridFailure& failure) {
-  const Folder folder;
-  const int port = danling_test::free_port();
-  std::vector<pid_t> pids;
-  const auto path = [&](int rank) { return (folder.path() / dl::concat("err", rank)).string(); };
+struct StartedGrid {
+  std::string path(int rank) const { return (folder->path() / dl::concat("err", rank)).string(); }
+  GridFailure failure;
+  std::unique_ptr<Folder> folder = std::make_unique<Folder>();
+  std::vector<pid_t> pids = {};
+};
+
+/// Starts a program with the variables of a launcher in each process.
+StartedGrid start_grid(const GridFailure& failure, int port) {
+  StartedGrid out{failure};
   for (int rank = 0; rank < failure.processes; ++rank) {
     const pid_t pid = fork();
     REQUIRE(pid >= 0);
@@ -121,7 +126,7 @@ std::vector<GridEnd> run_grid(const GridFailure& failure) {
         signal(number, SIG_DFL);
       }
       alarm(120);
-      dup2(open(path(rank).c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600), STDERR_FILENO);
+      dup2(open(out.path(rank).c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600), STDERR_FILENO);
       at::set_num_threads(1);
       const std::string size = std::to_string(failure.processes);
       for (const auto& [name, value] : std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
@@ -132,7 +137,7 @@ std::vector<GridEnd> run_grid(const GridFailure& failure) {
                                                                           {"MASTER_PORT", std::to_string(port)}}) {
         setenv(name.c_str(), value.c_str(), 1);
       }
-      std::vector<std::string> words = {"program", "--workspace_root", folder.path().string()};
+      std::vector<std::string> words = {"program", "--workspace_root", out.folder->path().string()};
       words.insert(words.end(), failure.options.begin(), failure.options.end());
       if (grid_victim.ending == GridEnding::stopped) {
         words.insert(words.end(), {"--comm.train_timeout_seconds", "4"});
@@ -143,8 +148,14 @@ std::vector<GridEnd> run_grid(const GridFailure& failure) {
       }
       _exit(dl::run<GridFailureRunner, GridFailureConfig>(static_cast<int>(argv.size()), argv.data()));
     }
-    pids.push_back(pid);
+    out.pids.push_back(pid);
   }
+  return out;
+}
+
+/// A rank that is stopped is killed once all others have ended.
+std::vector<GridEnd> end_of(const StartedGrid& grid) {
+  const std::vector<pid_t>& pids = grid.pids;
   std::vector<GridEnd> out(pids.size());
   const auto wait = [&](int rank) {
     int status = 0;
@@ -152,7 +163,7 @@ std::vector<GridEnd> run_grid(const GridFailure& failure) {
     }
     GridEnd& end = out[static_cast<std::size_t>(rank)];
     end.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    std::ifstream file(path(rank));
+    std::ifstream file(grid.path(rank));
     for (std::string line; std::getline(file, line);) {
       // LibTorch warns with a stack where rank 0, which has the store, ends.
       if (!line.starts_with("[W") && !line.starts_with("Exception raised from ") && !line.starts_with("frame #") &&
@@ -161,7 +172,7 @@ std::vector<GridEnd> run_grid(const GridFailure& failure) {
       }
     }
   };
-  for (int rank = 0; rank < failure.processes; ++rank) {
+  for (int rank = 0; rank < grid.failure.processes; ++rank) {
     if (rank != grid_victim.rank) {
       wait(rank);
     }
@@ -191,38 +202,51 @@ std::vector<GridFailure> grid_failures() {
   };
 }
 
+void check_ends(const GridFailure& failure, const std::vector<GridEnd>& ends) {
+  for (int rank = 0; rank < failure.processes; ++rank) {
+    const GridEnd& end = ends[static_cast<std::size_t>(rank)];
+    INFO(failure.name << ", victim " << grid_victim.rank << ", rank " << rank << ": " << dl::join(end.lines, "\n"));
+    const bool threw = grid_victim.ending == GridEnding::threw;
+    if (rank == grid_victim.rank && !threw) {
+      CHECK(end.code == -SIGKILL);
+      continue;
+    }
+    CHECK(end.code == dl::exit_failure);
+    REQUIRE(end.lines.size() == 1);
+    const std::string& line = end.lines.front();
+    CHECK_THAT(line, StartsWith("error: "));
+    if (!failure.between_steps) {
+      CHECK_THAT(line, ContainsSubstring("step 4"));
+    }
+    if (threw) {
+      CHECK_THAT(line, ContainsSubstring("no such token: 12"));
+    }
+    if (rank != grid_victim.rank) {
+      CHECK_THAT(line, StartsWith("error: [group.collective] expected ") &&
+                           ContainsSubstring(dl::concat("rank ", grid_victim.rank)));
+    }
+  }
+}
+
+/// Some grids at once: they wait most of the time.
 void check_grids(GridEnding ending, std::vector<int> victims) {
-  for (const GridFailure& failure : grid_failures()) {
-    for (const int victim : victims) {
-      if (victim >= failure.processes) {
-        continue;
-      }
-      grid_victim = {victim, ending, failure.between_steps};
-      const auto begin = std::chrono::steady_clock::now();
-      const auto ends = run_grid(failure);
-      CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
-      for (int rank = 0; rank < failure.processes; ++rank) {
-        const GridEnd& end = ends[static_cast<std::size_t>(rank)];
-        INFO(failure.name << ", victim " << victim << ", rank " << rank << ": " << dl::join(end.lines, "\n"));
-        if (rank == victim && ending != GridEnding::threw) {
-          CHECK(end.code == -SIGKILL);
-          continue;
-        }
-        CHECK(end.code == dl::exit_failure);
-        REQUIRE(end.lines.size() == 1);
-        const std::string& line = end.lines.front();
-        CHECK_THAT(line, StartsWith("error: "));
-        if (!failure.between_steps) {
-          CHECK_THAT(line, ContainsSubstring("step 4"));
-        }
-        if (ending == GridEnding::threw) {
-          CHECK_THAT(line, ContainsSubstring("no such token: 12"));
-        }
-        if (rank != victim) {
-          CHECK_THAT(line, StartsWith("error: [group.collective] expected ") &&
-                               ContainsSubstring(dl::concat("rank ", victim)));
+  constexpr std::size_t at_once = 4;
+  const std::vector<GridFailure> all = grid_failures();
+  for (const int victim : victims) {
+    for (std::size_t begin = 0; begin < all.size(); begin += at_once) {
+      const parallel_failures_test::Ports ports(at_once);
+      const auto start = std::chrono::steady_clock::now();
+      std::vector<StartedGrid> grids;
+      for (std::size_t i = begin; i < std::min(begin + at_once, all.size()); ++i) {
+        if (victim < all[i].processes) {
+          grid_victim = {victim, ending, all[i].between_steps};
+          grids.push_back(start_grid(all[i], ports[i - begin]));
         }
       }
+      for (const StartedGrid& grid : grids) {
+        check_ends(grid.failure, end_of(grid));
+      }
+      CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(100));
     }
   }
 }
