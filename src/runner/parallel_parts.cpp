@@ -13,11 +13,13 @@
 #include <danling/parallel/context_parallel.hpp>
 #include <danling/parallel/parallelizable.hpp>
 #include <danling/parallel/pipeline_split.hpp>
+#include <danling/parallel/slices.hpp>
 #include <danling/parallel/tensor_plan.hpp>
 #include <danling/runner/parallel_runner.hpp>
 
 #include "runner/join_processes.hpp"
 #include "runner/sharded_parallel.hpp"
+#include "runner/stage_names.hpp"
 #include "runner/stage_tree.hpp"
 
 namespace danling::inline v0 {
@@ -219,21 +221,6 @@ std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<Sta
 
 namespace {
 
-/// "a, b.0" as names.
-std::vector<std::string> names_in(std::string_view text) {
-  std::vector<std::string> out;
-  while (!text.empty()) {
-    const auto comma = std::min(text.find(','), text.size());
-    std::string_view name = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    const auto first = name.find_first_not_of(' ');
-    if (first != std::string_view::npos) {
-      out.emplace_back(name.substr(first, name.find_last_not_of(' ') + 1 - first));
-    }
-  }
-  return out;
-}
-
 std::shared_ptr<torch::nn::Module> find_module(const torch::nn::Module& root, std::string_view name) {
   const auto dot = name.find('.');
   const auto children = root.named_children();
@@ -306,10 +293,7 @@ StagePart build_part(const ModelHandle& whole, std::int64_t stage, const Paralle
   std::vector<std::string> names;
   if (const auto& all = config.module_fqns_per_model_part) {
     names = names_in(all->at(static_cast<std::size_t>(stage)));
-    check<ConfigError>(!names.empty(), "runner.build_pipeline_model_part",
-                       "expected names of modules in each entry of 'parallel.module_fqns_per_model_part', got none for "
-                       "stage ",
-                       stage);
+    check_stage_names(whole, *all);
   } else {
     check<ConfigError>(dynamic_cast<parallel::PipelineModel*>(whole.module().get()) != nullptr,
                        "runner.build_pipeline_model_part",
@@ -389,6 +373,27 @@ Grid::Grid(TorchRunnerBase& runner)
     : runner_(runner), sharded_(dynamic_cast<ShardedParallel*>(&runner.parallelism())) {}
 
 void Grid::prepare_whole(ModelHandle& model) const { sharded_->prepare_whole(model, runner_.device()); }
+
+void Grid::check_slices() const {
+  const ParallelTopology& topology = sharded_->context().topology();
+  for (const std::string_view axis : {"tensor", "expert", "expert_tensor"}) {
+    const std::int64_t degree = topology.axis_degree(axis);
+    const auto is_cut = [axis](const ModelHandle& model) {
+      const auto parameters = model && model.module() ? model.module()->parameters() : std::vector<at::Tensor>();
+      return std::any_of(parameters.begin(), parameters.end(), [axis](const at::Tensor& parameter) {
+        const auto slices = parallel::slices_of(parameter);
+        return std::any_of(slices.begin(), slices.end(), [axis](const auto& slice) { return slice.axis == axis; });
+      });
+    };
+    if (degree > 1 && runner_.is_main_process() && !is_cut(runner_.model) &&
+        std::none_of(runner_.models.begin(), runner_.models.end(),
+                     [&](const auto& entry) { return is_cut(entry.second); })) {
+      runner_.logger().warning(concat("runner.parallelize_model: expected a model that is cut along the axis ", axis,
+                                      ", got none of its parameters: the ", degree, " processes of 'parallel.axes.",
+                                      axis, "' compute the same"));
+    }
+  }
+}
 
 void Grid::check_pipeline() const {
   static constexpr std::string_view where = "runner.materialize_model";

@@ -102,6 +102,8 @@ class Grid {
   /// Whether the model stays whole: one process, or a Parallelism of the program.
   bool is_alone() const { return sharded_ == nullptr; }
   void prepare_whole(ModelHandle& model) const;
+  /// Warns of axes above 1 along which no parameter of the models is cut: their ranks compute the same.
+  void check_slices() const;
   /// @throws ConfigError for what a pipeline cannot do
   void check_pipeline() const;
   /// @param forward  opens the context of a forward pass

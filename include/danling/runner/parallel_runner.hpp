@@ -132,6 +132,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     for (auto& [name, handle] : this->models) {
       transform(handle);
     }
+    grid.check_slices();
     if (topology().axis_degree("pipeline") > 1) {
       grid.check_pipeline();
       parts_ = build_pipeline_model_parts(this->model);

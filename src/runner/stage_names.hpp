@@ -1,0 +1,20 @@
+// Stages of a pipeline by names of modules, as the config lists them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/runner/model.hpp>
+
+namespace danling::inline v0::detail {
+
+/// "a, b.0" as names.
+std::vector<std::string> names_in(std::string_view text);
+
+/// Every rank checks the stages of all, so that all throw the same error. A PipelineModel takes its names as it likes.
+/// @throws ConfigError for a stage without names, unknown and repeated names, a parameter in two stages, and one in
+/// none
+void check_stage_names(const ModelHandle& whole, const std::vector<std::string>& stages);
+
+}  // namespace danling::inline v0::detail
