@@ -27,6 +27,9 @@ int ckpt(std::span<const std::string> words);
 /// Starts several processes of a program, which act as one, and ends them together.
 int launch(std::span<const std::string> words);
 
+/// Draws and compares the schedules of a pipeline of a model.
+int pipeline(std::span<const std::string> words);
+
 /// Prints where the time of a profiler's trace goes.
 int profile(std::span<const std::string> words);
 

@@ -20,6 +20,7 @@ const std::vector<Entry>& commands() {
   static const std::vector<Entry> known = {
       {"ckpt", danling_command::ckpt, "look into checkpoints of any origin, verify, compare and convert them"},
       {"launch", danling_command::launch, "start several processes of a program on this machine"},
+      {"pipeline", danling_command::pipeline, "draw and compare the schedules of a pipeline"},
       {"profile", danling_command::profile, "print where the time of a profiler's trace goes"},
       {"report", danling_command::report, "write a page with the curves, configs and results of runs"},
       {"runs", danling_command::runs, "list, show, compare and remove runs"},

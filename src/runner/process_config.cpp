@@ -71,6 +71,9 @@ void ParallelConfig::fields(Fields& f) {
   f("module_fqns_per_model_part", module_fqns_per_model_part,
     "modules of each stage of a pipeline: names, separated by commas; one entry for each stage")
       .non_semantic();
+  f("pipeline_picture", pipeline_picture,
+    "log once when each rank of a pipeline computed in a step and when it waited, beside the plan")
+      .non_semantic();
   f("allow_degree_change", allow_degree_change, "resume a checkpoint of other axes with stack: parallel")
       .non_semantic();
   detail::reserve(f, detail::reserved_keys().parallel);
@@ -279,6 +282,8 @@ void check_grid(const RunnerConfig& config) {
   const bool is_staged = parallel.axes.pipeline != 1;
   check<ConfigError>(is_staged || !parallel.module_fqns_per_model_part, where,
                      "expected 'parallel.axes.pipeline' above 1 beside 'parallel.module_fqns_per_model_part', got 1");
+  check<ConfigError>(is_staged || !parallel.pipeline_picture, where,
+                     "expected 'parallel.axes.pipeline' above 1 beside 'parallel.pipeline_picture', got 1");
   check<ConfigError>(stack == "parallel" || parallel.tensor_plan.empty(), where,
                      "expected 'stack: parallel' beside 'parallel.tensor_plan', got ", stack);
 }

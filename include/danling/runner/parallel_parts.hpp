@@ -76,6 +76,17 @@ std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<Sta
                                                            const ParallelConfig& config, std::int64_t micro_batches,
                                                            const ParallelContext& context,
                                                            parallel::PipelineOptions options);
+/// Logs, once in a run with `parallel.pipeline_picture`, when each rank computed in a step, beside the plan.
+class PipelineDrawing {
+ public:
+  /// Called by all ranks of a pipeline after each training step. @param micro_batches  of the step
+  void after_step(TorchRunnerBase& runner, const parallel::PipelineSchedule& schedule, std::int64_t micro_batches);
+
+ private:
+  std::int64_t steps_ = 0;
+  bool is_done_ = false;
+};
+
 /// The modules of all parts as one, which cannot be called.
 ModelHandle joined_parts(const std::vector<StagePart>& parts);
 

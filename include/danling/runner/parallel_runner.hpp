@@ -175,8 +175,10 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     for (const double share : micro.shares) {
       seeds.push_back(seed.mul(share));
     }
-    StepOutput out = joined(schedule_->step(micro.inputs, loss_over(micro), seeds), micro);
+    const auto result = schedule_->step(micro.inputs, loss_over(micro), seeds);
+    StepOutput out = joined(result, micro);
     measure(out, batch);
+    drawing_.after_step(*this, *schedule_, result.micro_batches);
     this->step();
     return out;
   }
@@ -292,6 +294,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
 
   std::vector<StagePart> parts_;
   std::unique_ptr<parallel::PipelineSchedule> schedule_;
+  detail::PipelineDrawing drawing_;
   std::int64_t nominal_batch_size_ = 0;
 };
 

@@ -32,7 +32,7 @@ struct ParallelAxesConfig {
   void fields(Fields& f);
 };
 
-/// `parallel`: how processes share the work. Not in DanLing: `virtual_ranks`, `tensor_plan`.
+/// `parallel`: how processes share the work. Not in DanLing: `virtual_ranks`, `tensor_plan`, `pipeline_picture`.
 struct ParallelConfig {
   ParallelAxesConfig axes;
   std::optional<std::int64_t> virtual_ranks;  ///< shards of a global batch; the same bits for any number of processes
@@ -42,6 +42,7 @@ struct ParallelConfig {
   std::optional<std::int64_t> pipeline_n_microbatches;  ///< in place of their size
   /// Modules of each stage: names, separated by commas. As many entries as stages.
   std::optional<std::vector<std::string>> module_fqns_per_model_part;
+  bool pipeline_picture = false;     ///< logs one
   bool allow_degree_change = false;  ///< resume a run whose axes were others
   void fields(Fields& f);
 };

@@ -1,0 +1,112 @@
+// danling pipeline: draws the schedules of a pipeline, and compares them.
+#include <cstdio>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/parallel/pipeline_schedule.hpp>
+
+#include "arguments.hpp"
+#include "commands.hpp"
+
+namespace danling_command {
+namespace {
+
+namespace parallel = danling::parallel;
+using danling::concat;
+
+constexpr std::string_view kPipeline = "danling pipeline";
+
+const std::initializer_list<Option> kPipelineOptions = {
+    {"--ranks", "N", "processes along parallel.axes.pipeline; by default 4"},
+    {"--micro_batches", "N", "in which a batch passes; by default 8"},
+    {"--stages", "N", "of each rank; by default 1, or 2 where a schedule needs them"},
+    {"--schedule", "NAME", "draws this one"},
+    {"--forward", "TIME", "of a forward pass of a stage; by default 1"},
+    {"--backward", "TIME", "of a backward pass, half of it for the input; by default 2"},
+    {"--message", "TIME", "from one rank to the next; by default 0"},
+    {"--width", "N", "characters in a line; by default 110"},
+    {"--help", "", "print this"}};
+
+/// "12.5 %"
+std::string percent(double part) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * part);
+  return text;
+}
+
+struct PipelineSetting {
+  std::int64_t ranks, micro_batches;
+  std::optional<std::int64_t> stages;
+  parallel::PipelineCosts costs;
+
+  /// One stage a rank, or two for a schedule that needs them, unless the user says.
+  parallel::PipelinePlan plan(std::string_view name) const {
+    if (!stages) {
+      try {
+        return parallel::pipeline_schedule(name, ranks, 1, micro_batches);
+      } catch (const danling::ConfigError&) {
+        return parallel::pipeline_schedule(name, ranks, 2, micro_batches);
+      }
+    }
+    return parallel::pipeline_schedule(name, ranks, *stages, micro_batches);
+  }
+};
+
+/// A line for each schedule: length of a step, bubble, live activations. Those that refuse the numbers say why.
+void compare(const PipelineSetting& setting) {
+  std::printf("%-22s %6s %8s %8s  %s\n", "schedule", "stages", "length", "bubble", "live activations of the ranks");
+  for (const std::string& name : parallel::pipeline_schedule_names()) {
+    try {
+      const auto plan = setting.plan(name);
+      const auto time = parallel::simulate_pipeline(plan, setting.costs);
+      std::string live;
+      for (const auto number : time.live_activations) {
+        live += concat(live.empty() ? "" : " ", number);
+      }
+      std::printf("%-22s %6lld %8.4g %8s  %s\n", name.c_str(), static_cast<long long>(plan.stages), time.length,
+                  percent(time.bubble).c_str(), live.c_str());
+    } catch (const danling::ConfigError& error) {
+      const std::string_view text = error.what();
+      std::printf("%-22s %s\n", name.c_str(), std::string(text.substr(text.find("] ") + 2)).c_str());
+    }
+  }
+}
+
+}  // namespace
+
+int pipeline(std::span<const std::string> words) {
+  const Arguments arguments(kPipeline, words, kPipelineOptions);
+  if (arguments.has("--help")) {
+    std::printf(
+        "Usage: danling pipeline [options]\n\nCompares the schedules of a pipeline (parallel.pipeline_schedule), or "
+        "draws one: %s.\n\n%s\n",
+        danling::join(parallel::pipeline_schedule_names()).c_str(), describe(kPipelineOptions).c_str());
+    return 0;
+  }
+  arguments.expect(0, "no arguments besides options");
+  const double backward = arguments.number("--backward").value_or(2);
+  PipelineSetting setting{.ranks = arguments.integer("--ranks", 1).value_or(4),
+                          .micro_batches = arguments.integer("--micro_batches", 1).value_or(8),
+                          .stages = arguments.integer("--stages", 1),
+                          .costs = {.forward = arguments.number("--forward").value_or(1),
+                                    .backward_input = backward / 2,
+                                    .backward_weight = backward / 2,
+                                    .message = arguments.number("--message").value_or(0)}};
+  const auto name = arguments.value("--schedule");
+  if (!name) {
+    compare(setting);
+    return 0;
+  }
+  const auto plan = setting.plan(*name);
+  std::fputs(parallel::pipeline_picture(plan, parallel::simulate_pipeline(plan, setting.costs), nullptr,
+                                        arguments.integer("--width", 20).value_or(110))
+                 .c_str(),
+             stdout);
+  return 0;
+}
+
+}  // namespace danling_command

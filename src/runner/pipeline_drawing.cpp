@@ -1,0 +1,28 @@
+// The picture of a pipeline's step in the log.
+#include <danling/runner/parallel_parts.hpp>
+
+#include <danling/core/error.hpp>
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0::detail {
+
+void PipelineDrawing::after_step(TorchRunnerBase& runner, const parallel::PipelineSchedule& schedule,
+                                 std::int64_t micro_batches) {
+  // The first steps allocate and exchange shapes. All ranks know the number, and so agree on the step.
+  static constexpr std::int64_t settled = 3, characters = 110;
+  ++steps_;
+  const parallel::PipelinePlan& plan = schedule.plan();
+  if (is_done_ || !runner.config().parallel.pipeline_picture || steps_ < settled ||
+      micro_batches != plan.micro_batches) {
+    return;
+  }
+  is_done_ = true;
+  const parallel::PipelineTimeline measured = schedule.measured();
+  if (runner.is_main_process()) {
+    std::string picture = parallel::pipeline_picture(plan, parallel::simulate_pipeline(plan), &measured, characters);
+    picture.pop_back();  // the end of its last line
+    runner.logger().info(concat("pipeline, training step ", steps_, ": ", picture));
+  }
+}
+
+}  // namespace danling::inline v0::detail
