@@ -69,6 +69,7 @@ PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 #include <danling/danling.hpp>
 #include <danling/formats/trace.hpp>
 #include <danling/nn/sync_batch_norm.hpp>
+#include <danling/parallel.hpp>
 #include <danling/telemetry/plot.hpp>
 #include <danling/telemetry/progress.hpp>
 #include <danling/telemetry/tensorboard_sink.hpp>
