@@ -286,6 +286,9 @@ std::vector<fs::path> ShardedDirectory::candidates(std::vector<SkippedCheckpoint
     }
     try {
       if (const auto manifest = formats::find_dcp_manifest(path)) {
+        if (manifest->is_model) {
+          return;
+        }
         order.emplace_back(counters_or(manifest, -1), path);
       } else {
         skipped.push_back({path, concat("[checkpoint.newest] expected a manifest, got none: the save was not completed "

@@ -44,6 +44,7 @@ class ShardedDirectory {
   void unlock();
 
   /// The checkpoints that a run may resume from, the newest first: `latest`, then by counters; damaged manifests first.
+  /// Of models alone none but `latest`.
   /// `skipped` gets saves that were not completed.
   std::vector<std::filesystem::path> candidates(std::vector<SkippedCheckpoint>& skipped) const;
   /// That `path` was read and is sound.

@@ -122,7 +122,7 @@ std::optional<ValidCheckpoint> TorchDistributedCheckpointManager::load_newest_va
       out.skipped.push_back({item.list()[0].string(), item.list()[1].string()});
     }
   }
-  if (list.list().empty()) {  // of a run that saved files
+  if (paths.empty()) {  // of a run that saved files, or that was killed in its first save
     auto whole = CheckpointDirectory(directory).load_newest_valid(filter);
     if (whole && impl_->wanted()) {
       whole->state = select_boxes(whole->state, "", impl_->wanted());

@@ -217,6 +217,35 @@ TEST_CASE("TorchDistributedCheckpointManager: a damaged newest checkpoint is nam
   }
 }
 
+TEST_CASE(
+    "TorchDistributedCheckpointManager: a model alone and a first save that was killed are nothing to resume from",
+    "[checkpoint][sharded]") {
+  for (const bool killed : {false, true}) {
+    const TempDir directory;
+    Group::run_threads(2, [&](Group& group) {
+      ShardedRun run(group);
+      auto manager = run.manager({.directory = directory.path(), .interval = 1});
+      killed ? static_cast<void>(manager.save_checkpoint(run.next())) : manager.save_model_checkpoint();
+      manager.close();
+    });
+    if (killed) {
+      for (const auto& name : pointers_in(directory.path())) {
+        fs::remove(directory.path() / (name + ".pointer"));
+      }
+      for (const auto& entry : fs::directory_iterator(directory.path())) {
+        entry.is_directory() && fs::remove(entry.path() / "manifest.json");
+      }
+    }
+    CAPTURE(killed);
+    CHECK(saves_in(directory.path()) == 1);
+    Group::run_threads(2, [&](Group& group) {
+      ShardedRun run(group);
+      auto manager = run.manager({.directory = directory.path(), .interval = 1});
+      danling_test::expect(!manager.load_newest_valid(), "nothing");
+    });
+  }
+}
+
 TEST_CASE("TorchDistributedCheckpointManager: a rank that cannot make its state fails the save on all, by name",
           "[checkpoint][sharded]") {
   const TempDir directory;
