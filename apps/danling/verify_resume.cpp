@@ -29,6 +29,12 @@ const std::initializer_list<Option> kOptions = {
     {"--kills", "N", "interruptions to make (40)"},
     {"--faults", "LIST", "kinds of interruptions, separated by commas (all listed below)"},
     {"--processes", "LIST", "numbers of processes, one drawn for each start; the reference uses the first"},
+    {"--layouts", "LIST",
+     "numbers of processes with further arguments of PROGRAM, separated by semicolons, one drawn for each start; the "
+     "reference uses the first: '4:--parallel.axes.tensor 4;2:--parallel.axes.tensor 2;1:'"},
+    {"--tolerance", "X[,FLOOR]",
+     "compare numbers by value: they may differ by X times the larger one (or the largest in the tensor) and by FLOOR "
+     "(X squared) besides; everything else must be equal"},
     {"--fault-seed", "N", "repeats the same interruptions; times of signals vary slightly"},
     {"--seed", "N", "the program's --seed, unless its arguments set one (1)"},
     {"--timeout", "SECONDS", "for one start (20 times the reference's time, at least 60)"},
@@ -55,12 +61,21 @@ void print_help() {
       "With --processes 1,2,4, danling launch starts the program, and signals go to a random rank or to all. The "
       "program\n"
       "must set deterministic and parallel.virtual_ranks; all ranks must end soon after the end of one.\n"
-      "After each interruption every checkpoint must be sound, and after two saves there must be two.\n"
+      "--layouts does so with other axes too. Blanks separate their arguments, which PROGRAM gets last; it also gets\n"
+      "--parallel.allow_degree_change true after the reference if its config forbids that. All layouts must compute\n"
+      "the same sums, and save the same kind of checkpoint (checkpoint.backend: dcp, where ranks have slices). Sums "
+      "on\n"
+      "other axes are rounded in other ways: this needs --tolerance, unless virtual ranks are set. Then metrics,\n"
+      "results and checkpoints are compared by value, without the keys of the config that the layouts set, and the\n"
+      "bytes of files with numbers are not.\n"
+      "After each interruption every checkpoint must be sound, and after two saves there must be two; names of\n"
+      "checkpoints of shards must name complete ones.\n"
       "A run that ends is compared and another one begins, until all interruptions are made.\n"
       "Where something differs, PROGRAM runs up to three times more without interruptions: one that differs from "
       "itself\n"
       "is reported as not deterministic (exit code 2), with the first difference.\n"
-      "Not compared: logs, attempts/, previous.pth, metadata/git.yaml, and times, rates and processes inside files.\n\n"
+      "Not compared: logs, attempts/, previous.pth, directories of shards by name, metadata/git.yaml, and times, rates "
+      "and processes inside files.\n\n"
       "Exit code: 0 identical; 1 something differs, is lost, or crashes when resumed; 2 it could not be verified.\n");
 }
 
@@ -130,8 +145,14 @@ VerifyOptions read_options(const Arguments& arguments) {
   } else {
     out.fault_seed = std::random_device()() % 1000000;
   }
-  if (const auto processes = arguments.value("--processes")) {
-    out.processes = parse_processes(*processes);
+  const auto processes = arguments.value("--processes");
+  const auto layouts = arguments.value("--layouts");
+  check<ConfigError>(!processes || !layouts, where, "expected one of --processes and --layouts, got both");
+  out.layouts = processes ? parse_processes(*processes) : layouts ? parse_layouts(*layouts) : std::vector<Layout>();
+  if (const auto tolerance = arguments.value("--tolerance")) {
+    out.tolerance = parse_tolerance(*tolerance);
+  }
+  if (!out.layouts.empty()) {
     adopt_orphans();
   }
   out.timeout = static_cast<double>(arguments.integer("--timeout", 1).value_or(0));
@@ -204,8 +225,8 @@ int verify_resume(std::span<const std::string> words) {
     remove();
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
-  std::printf("identical after %s interruptions, in %s%s\n", danling::to_text(options.kills).c_str(),
-              seconds_text(elapsed.count()).c_str(),
+  std::printf("%s after %s interruptions, in %s%s\n", options.tolerance ? "the same values" : "identical",
+              danling::to_text(options.kills).c_str(), seconds_text(elapsed.count()).c_str(),
               arguments.has("--keep") ? concat("; kept: ", options.directory.string()).c_str() : "");
   return 0;
 }

@@ -38,7 +38,9 @@ std::int64_t lost_history(const StartEnd& end, const std::string& checkpoint_dir
   std::int64_t failed = 0;
   std::int64_t begun = 0;  // saves after the last failure; the kept state may have failed before the first
   bool counted = false;
+  bool shards = false;  // of which none is kept for another try
   for (const auto& call : end.calls) {
+    shards = shards || (begins_save(call) && call.call == "mkdir");
     if (begins_save(call)) {
       counted = false;
       ++begun;
@@ -49,7 +51,7 @@ std::int64_t lost_history(const StartEnd& end, const std::string& checkpoint_dir
       begun = 0;
     }
   }
-  return failed - (failed > 0 && begun >= (end.code == 0 ? 1 : 2) ? 1 : 0);
+  return failed - (failed > 0 && !shards && begun >= (end.code == 0 ? 1 : 2) ? 1 : 0);
 }
 
 std::int64_t completed_saves(const StartEnd& end) {

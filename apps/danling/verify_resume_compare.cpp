@@ -9,8 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/sharded.hpp>
+#include <danling/checkpoint/weights.hpp>
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
+
+#include "verify_resume_names.hpp"
 
 namespace danling_command {
 namespace {
@@ -20,15 +25,6 @@ using danling::concat;
 using danling::State;
 using nlohmann::ordered_json;
 
-std::string name_of(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
-
-bool is_history(const std::string& path) { return name_of(path).starts_with("ckpt-") && path.ends_with(".pth"); }
-
-bool is_temporary(const std::string& path) {
-  const auto name = name_of(path);
-  return name.starts_with(".") && name.find(".tmp-") != std::string::npos;
-}
-
 // Files of one attempt, or that depend on the interruption.
 bool belongs_to_attempt(const std::string& path) {
   for (const auto* folder : {"logs/", "attempts/", "tensorboard/", "profiles/", "heartbeats/"}) {
@@ -37,7 +33,7 @@ bool belongs_to_attempt(const std::string& path) {
     }
   }
   const auto name = name_of(path);
-  return name == ".lock" || name == "previous.pth" || path.ends_with("metadata/git.yaml");
+  return name == ".lock" || is_previous(path) || path.ends_with("metadata/git.yaml");
 }
 
 std::string read(const fs::path& path) {
@@ -51,14 +47,15 @@ std::string value_text(const ordered_json& value) {
 }
 
 // The first entry in which two JSON values differ: its path and both values.
-std::string json_difference(const ordered_json& a, const ordered_json& b, const std::string& path) {
+std::string json_difference(const ordered_json& a, const ordered_json& b, const std::string& path,
+                            const ValueRules& rules) {
   const auto below = [&](const std::string& key) { return path.empty() ? key : concat(path, ".", key); };
   if (a.is_object() && b.is_object()) {
     for (const auto& [key, value] : a.items()) {
       if (!b.contains(key)) {
         return concat(below(key), " is missing");
       }
-      if (auto text = json_difference(value, b[key], below(key)); !text.empty()) {
+      if (auto text = json_difference(value, b[key], below(key), rules); !text.empty()) {
         return text;
       }
     }
@@ -71,18 +68,22 @@ std::string json_difference(const ordered_json& a, const ordered_json& b, const 
   }
   if (a.is_array() && b.is_array() && a.size() == b.size()) {
     for (std::size_t i = 0; i < a.size(); ++i) {
-      if (auto text = json_difference(a[i], b[i], below(danling::to_text(static_cast<std::int64_t>(i))));
+      if (auto text = json_difference(a[i], b[i], below(danling::to_text(static_cast<std::int64_t>(i))), rules);
           !text.empty()) {
         return text;
       }
     }
     return {};
   }
+  if (rules.tolerance && a.is_number() && b.is_number() && (a.is_number_float() || b.is_number_float()) &&
+      rules.tolerance->accepts(a.get<double>(), b.get<double>(), 0)) {
+    return {};
+  }
   return a == b ? std::string() : concat(path, " is ", value_text(a), " in the reference, ", value_text(b), " here");
 }
 
 // Line by line, without the sub-object of times and rates.
-std::string lines_difference(const fs::path& reference, const fs::path& run, bool whole) {
+std::string lines_difference(const fs::path& reference, const fs::path& run, bool whole, const ValueRules& rules) {
   std::istringstream left(read(reference));
   std::istringstream right(read(run));
   std::string a;
@@ -106,7 +107,7 @@ std::string lines_difference(const fs::path& reference, const fs::path& run, boo
     }
     first.erase("telemetry");
     second.erase("telemetry");
-    if (const auto text = json_difference(first, second, ""); !text.empty()) {
+    if (const auto text = json_difference(first, second, "", rules); !text.empty()) {
       std::string place;
       for (const auto* key : {"split", "epoch", "global_step"}) {
         if (first.contains(key)) {
@@ -119,7 +120,7 @@ std::string lines_difference(const fs::path& reference, const fs::path& run, boo
   }
 }
 
-std::string json_file_difference(const fs::path& reference, const fs::path& run) {
+std::string json_file_difference(const fs::path& reference, const fs::path& run, const ValueRules& rules) {
   auto a = ordered_json::parse(read(reference), nullptr, false);
   auto b = ordered_json::parse(read(run), nullptr, false);
   if (a.is_discarded() || b.is_discarded()) {
@@ -138,7 +139,7 @@ std::string json_file_difference(const fs::path& reference, const fs::path& run)
       summary->at("details").erase("checkpoint_errors");
     }
   }
-  return json_difference(a, b, "");
+  return json_difference(a, b, "", rules);
 }
 
 // Step and epoch of a checkpoint, if present.
@@ -162,36 +163,58 @@ std::size_t ranks_of(const State& state) {
 }
 
 // `state` with every sum in one form. A sum and its compensation are one number, which the merged sums of several
-// processes may divide in another way.
-State with_normal_sums(const State& state) {
+// processes may divide in another way. `rounded`: without what the sum itself cannot hold.
+State with_normal_sums(const State& state, bool rounded) {
   if (!state.is_map()) {
     return state;
   }
   State out = State(State::Map());
   for (const auto& entry : state.map()) {
-    out.map().set(entry.key, with_normal_sums(entry.value));
+    out.map().set(entry.key, with_normal_sums(entry.value, rounded));
   }
   const State* sum = state.find("sum");
   const State* rest = state.find("compensation");
   if (sum != nullptr && rest != nullptr && sum->is_double() && rest->is_double()) {
     const double whole = sum->number() + rest->number();
     out["sum"] = whole;
-    out["compensation"] = rest->number() - (whole - sum->number());
+    out["compensation"] = rounded ? 0.0 : rest->number() - (whole - sum->number());
   }
   return out;
 }
 
-std::string checkpoint_difference(const fs::path& reference, const fs::path& run) {
+State load_whole(const fs::path& path) {
+  return path.extension() == ".pointer" ? danling::load_sharded(fs::path(path).replace_extension())
+                                        : danling::load_file(path);
+}
+
+// What the layouts set, and what depends on them.
+void erase_layout(State& checkpoint, const std::vector<std::string>& keys) {
+  for (const auto& key : keys) {
+    erase_key(checkpoint, "runner." + key);
+  }
+  checkpoint.map().erase("ranks");
+  checkpoint.map().erase("parallel");
+  // How the processes hold the sums of a pass under way; what comes of them is compared at its end.
+  for (const auto* sums : {"loop.meters", "loop.metrics", "loop.losses", "loop.shares"}) {
+    erase_key(checkpoint, sums);
+  }
+}
+
+std::string state_difference(const State& a, const State& b, const ValueRules& rules) {
+  return rules.tolerance ? value_difference(a, b, *rules.tolerance) : danling::first_difference(a, b);
+}
+
+std::string checkpoint_difference(const fs::path& reference, const fs::path& run, const ValueRules& rules) {
   State a;
   State b;
   try {
-    a = danling::load_file(reference);
-    b = danling::load_file(run);
+    a = load_whole(reference);
+    b = load_whole(run);
   } catch (const std::exception& error) {
     return error.what();
   }
   if (!a.is_map() || !b.is_map()) {
-    return danling::first_difference(a, b);
+    return state_difference(a, b, rules);
   }
   // Lines not written on a full disk contain times and rates; metrics.jsonl itself is compared.
   a.map().erase("metrics_waiting");
@@ -201,9 +224,12 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
     if (other_ranks) {
       state->map().erase("ranks");  // the generators of each process
     }
+    if (!rules.keys.empty()) {
+      erase_layout(*state, rules.keys);
+    }
     State* loop = state->map().find("loop");
-    if (loop != nullptr && loop->is_map() && loop->find("shares") != nullptr) {
-      *loop = with_normal_sums(*loop);
+    if (loop != nullptr && loop->is_map() && (rules.tolerance || loop->find("shares") != nullptr)) {
+      *loop = with_normal_sums(*loop, /*rounded=*/rules.tolerance.has_value());
     }
   }
   // Weights first, since users look for them. One line for each different part.
@@ -221,13 +247,13 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
     if ((left == nullptr) != (right == nullptr)) {
       found.push_back(concat(key, " is ", left == nullptr ? "not in the reference" : "missing"));
     } else if (left != nullptr) {
-      if (const auto text = danling::first_difference(*left, *right); !text.empty()) {
+      if (const auto text = state_difference(*left, *right, rules); !text.empty()) {
         found.push_back(concat(key, text.starts_with("[") || text.starts_with(":") ? "" : ".", text));
       }
     }
   }
   if (found.empty()) {
-    found.push_back(danling::first_difference(a, b));  // other parts, or no difference
+    found.push_back(state_difference(a, b, rules));  // other parts, or no difference
   }
   return found.front().empty() ? std::string() : concat(place_of(a), "\n    ", danling::join(found, "\n    "));
 }
@@ -237,22 +263,59 @@ bool same_bytes(const fs::path& a, const fs::path& b) {
   return fs::file_size(a, error) == fs::file_size(b, error) && !error && read(a) == read(b);
 }
 
-std::string file_difference(const fs::path& reference, const fs::path& run) {
+// Configs: without the keys that the layouts set.
+std::string config_difference(const fs::path& reference, const fs::path& run, const ValueRules& rules) {
+  auto a = danling::from_yaml(read(reference), reference.string());
+  auto b = danling::from_yaml(read(run), run.string());
+  for (auto* config : {&a, &b}) {
+    for (const auto& key : rules.keys) {
+      erase_key(*config, key);
+    }
+  }
+  return danling::to_yaml(a) == danling::to_yaml(b) ? "" : "differs in other keys than those of --layouts";
+}
+
+std::string file_difference(const fs::path& reference, const fs::path& run, const ValueRules& rules) {
   const std::string path = run.string();
   if (path.ends_with(".jsonl")) {
-    return lines_difference(reference, run, /*whole=*/true);
+    return lines_difference(reference, run, /*whole=*/true, rules);
+  }
+  if (path.ends_with(".pointer")) {
+    return checkpoint_difference(reference, run, rules);
   }
   if (same_bytes(reference, run)) {
     return {};
   }
   if (path.ends_with(".json")) {
-    return json_file_difference(reference, run);
+    return json_file_difference(reference, run, rules);
   }
   if (path.ends_with(".pth")) {
-    const auto text = checkpoint_difference(reference, run);
-    return text.empty() && name_of(path) == "model.pth" ? "its bytes differ, though the same is read from them" : text;
+    const auto text = checkpoint_difference(reference, run, rules);
+    return text.empty() && !rules.tolerance && is_model(path) ? "its bytes differ, though the same is read from them"
+                                                              : text;
+  }
+  if (path.ends_with(".safetensors") && rules.tolerance) {
+    return value_difference(danling::load_safetensors(reference), danling::load_safetensors(run), *rules.tolerance);
+  }
+  if (path.ends_with(".yaml") && !rules.keys.empty()) {
+    return config_difference(reference, run, rules);
   }
   return "its bytes differ";
+}
+
+// Directories of shards that no name and no manifest makes a checkpoint.
+std::vector<Difference> left_behind(const fs::path& root) {
+  std::vector<Difference> out;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->is_directory(error) && is_save_name(entry->path().filename().string())) {
+      const auto path = entry->path().lexically_relative(root).string();
+      if (!belongs_to_attempt(path) && !fs::exists(entry->path() / "manifest.json", error)) {
+        out.push_back({path, "a save that was not completed and was left behind"});
+      }
+    }
+  }
+  return out;
 }
 
 std::pair<int, std::string> order_of(const std::string& path) { return {group_of(path), path}; }
@@ -260,7 +323,7 @@ std::pair<int, std::string> order_of(const std::string& path) { return {group_of
 }  // namespace
 
 int group_of(const std::string& path) {
-  return path.ends_with("metrics.jsonl") ? 0 : is_history(path) ? 1 : path.ends_with(".pth") ? 2 : 3;
+  return path.ends_with("metrics.jsonl") ? 0 : is_history(path) ? 1 : is_checkpoint(path) ? 2 : 3;
 }
 
 bool matches_glob(std::string_view glob, std::string_view text) {
@@ -290,10 +353,13 @@ std::vector<std::string> files_below(const fs::path& root) {
   return out;
 }
 
-std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& run, const CompareOptions& options) {
+std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& run, const RunCompareOptions& options) {
   const auto skipped = [&](const std::string& path) {
-    return belongs_to_attempt(path) || std::any_of(options.ignored.begin(), options.ignored.end(),
-                                                   [&](const auto& glob) { return matches_glob(glob, path); });
+    return belongs_to_attempt(path) || !save_of(path).empty() ||
+           // The parameters of rank 0, which other axes divide in another way.
+           (!options.rules.keys.empty() && path.ends_with("metadata/model.yaml")) ||
+           std::any_of(options.ignored.begin(), options.ignored.end(),
+                       [&](const auto& glob) { return matches_glob(glob, path); });
   };
   const auto left = files_below(reference);
   const auto right = files_below(run);
@@ -301,13 +367,13 @@ std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& 
   std::set_union(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(all));
   std::erase_if(all, skipped);
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return order_of(a) < order_of(b); });
-  std::vector<Difference> out;
+  std::vector<Difference> out = left_behind(run);
   std::int64_t excuses = options.lost_saves;
   for (const auto& path : all) {
     const bool there = std::binary_search(left.begin(), left.end(), path);
     const bool here = std::binary_search(right.begin(), right.end(), path);
     if (there && here) {
-      auto text = file_difference(reference / path, run / path);
+      auto text = file_difference(reference / path, run / path, options.rules);
       if (!text.empty() && is_history(path) && options.provisional.contains(path) && excuses > 0) {
         --excuses;
       } else if (!text.empty()) {
@@ -325,14 +391,14 @@ std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& 
 }
 
 std::optional<Difference> compare_newest(const fs::path& reference, const fs::path& run,
-                                         const std::vector<std::string>& ignored) {
+                                         const std::vector<std::string>& ignored, const ValueRules& rules) {
   for (const auto& path : files_below(reference)) {
-    if (name_of(path) != "latest.pth" || belongs_to_attempt(path) ||
+    if (!is_latest(path) || belongs_to_attempt(path) ||
         std::any_of(ignored.begin(), ignored.end(), [&](const auto& glob) { return matches_glob(glob, path); })) {
       continue;
     }
     std::error_code error;
-    auto text = fs::exists(run / path, error) ? file_difference(reference / path, run / path) : "missing";
+    auto text = fs::exists(run / path, error) ? file_difference(reference / path, run / path, rules) : "missing";
     if (!text.empty()) {
       return Difference{path, std::move(text)};
     }
@@ -347,7 +413,7 @@ std::optional<Difference> PartialComparison::check(const fs::path& reference, co
       continue;
     }
     if (path.ends_with("metrics.jsonl")) {
-      if (auto text = lines_difference(reference / path, run / path, /*whole=*/false); !text.empty()) {
+      if (auto text = lines_difference(reference / path, run / path, /*whole=*/false, rules_); !text.empty()) {
         return Difference{path, std::move(text)};
       }
     } else if (is_history(path) && !provisional_.contains(path)) {
@@ -356,7 +422,7 @@ std::optional<Difference> PartialComparison::check(const fs::path& reference, co
       if (known != same_.end() && known->second == identity) {
         continue;
       }
-      if (auto text = file_difference(reference / path, run / path); !text.empty()) {
+      if (auto text = file_difference(reference / path, run / path, rules_); !text.empty()) {
         return Difference{path, std::move(text)};
       }
       same_[path] = identity;

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "verify_resume_values.hpp"
+
 namespace danling_command {
 
 struct Difference {
@@ -17,7 +19,7 @@ struct Difference {
   std::string text;
 };
 
-struct CompareOptions {
+struct RunCompareOptions {
   std::vector<std::string> ignored;  ///< globs of paths that are not compared
   /// Saves that failed by an injected error and were not repeated: as many history checkpoints may be missing.
   std::int64_t lost_saves = 0;
@@ -26,29 +28,33 @@ struct CompareOptions {
   std::set<std::string> provisional = {};
   /// The run removes old history checkpoints; an injected error may have left one.
   bool removes_history = false;
+  ValueRules rules = {};
 };
 
-/// Compares all files of two finished runs except logs, attempts/, locks, `previous.pth` (which depends on the
-/// interruptions), and, inside files, entries of one attempt: times, rates, process, host. Metrics first, then the
+/// Compares all files of two finished runs except logs, attempts/, locks, `previous` (which depends on the
+/// interruptions), and, inside files, entries of one attempt: times, rates, process, host. A checkpoint of shards is
+/// compared whole, by its name: names of directories and the division over files do not count. Metrics first, then the
 /// checkpoints of the history in their order, then the rest.
 std::vector<Difference> compare_runs(const std::filesystem::path& reference, const std::filesystem::path& run,
-                                     const CompareOptions& options);
+                                     const RunCompareOptions& options);
 
-/// Compares the newest checkpoints, `latest.pth`, of two runs with the status "finished".
+/// Compares the newest checkpoints, `latest`, of two runs with the status "finished".
 std::optional<Difference> compare_newest(const std::filesystem::path& reference, const std::filesystem::path& run,
-                                         const std::vector<std::string>& ignored);
+                                         const std::vector<std::string>& ignored, const ValueRules& rules);
 
 /// Compares the metrics and history that an interrupted run has written so far.
 /// Skips unchanged files that were already compared.
 class PartialComparison {
  public:
   /// `provisional`: files that a whole run writes more than once, and which may therefore differ before its end.
-  explicit PartialComparison(const std::set<std::string>& provisional) : provisional_(provisional) {}
+  PartialComparison(const std::set<std::string>& provisional, const ValueRules& rules)
+      : provisional_(provisional), rules_(rules) {}
 
   std::optional<Difference> check(const std::filesystem::path& reference, const std::filesystem::path& run);
 
  private:
   const std::set<std::string>& provisional_;
+  const ValueRules& rules_;
   std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> same_;
 };
 

@@ -11,7 +11,8 @@
 
 namespace danling_command {
 
-/// Checks the checkpoints below a workspace root after each interruption; skips unchanged files that were already read.
+/// Checks the checkpoints below a workspace root after each interruption: files, and directories of shards with their
+/// names. Skips those already read that did not change.
 class DiskCheck {
  public:
   explicit DiskCheck(std::filesystem::path root) : root_(std::move(root)) {}
@@ -33,11 +34,17 @@ class DiskCheck {
  private:
   using Identity = std::tuple<std::uint64_t, std::int64_t, std::int64_t>;  // inode, size, time of change
 
+  Identity identity_of(const std::string& path) const;
+  std::string damage_of_file(const std::string& path);
+  std::string damage_of_shards(const std::string& path);
+
   std::filesystem::path root_;
   std::vector<std::string> checkpoints_;
   std::set<std::string> history_;
   std::set<std::string> attempts_;
-  std::map<Identity, std::string> known_;  // problem of a file
+  std::set<std::string> saves_;                              // complete directories of shards
+  std::map<Identity, std::string> known_;                    // problem of a file
+  std::map<std::vector<Identity>, std::string> known_dirs_;  // of a directory, by its files
   bool has_latest_ = false;
   bool in_save_ = false;
 };

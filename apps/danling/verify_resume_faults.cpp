@@ -8,6 +8,8 @@
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 
+#include "verify_resume_names.hpp"
+
 namespace danling_command {
 namespace {
 
@@ -16,6 +18,9 @@ using danling::concat;
 // Replaces the parts of a name that differ between saves by `*`: numbers of epochs, steps and temporaries.
 std::string glob_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
+  if (is_save_name(name)) {
+    name = name.substr(0, name.rfind("-g")) + "-g*";
+  }
   const auto mark = name.find(".tmp-");
   if (mark != std::string::npos && !name.ends_with("-link")) {
     name = name.substr(0, mark + 5) + "*";
@@ -94,7 +99,11 @@ FaultPlan::FaultPlan(std::vector<FaultKind> kinds, std::uint64_t seed, const std
 Window FaultPlan::window_of(const FileCall& call) const {
   const bool checkpoint =
       call.path.find("/" + checkpoint_dir_ + "/") != std::string::npos || call.path.ends_with("/" + checkpoint_dir_);
-  return {.call = call.call, .glob = glob_of(call.path), .checkpoint = checkpoint};
+  const bool of_rank = !save_of(call.path).empty() && !is_save_name(name_of(call.path));
+  return {.call = call.call,
+          .glob = glob_of(call.path),
+          .checkpoint = checkpoint,
+          .rank = of_rank ? rank_of_file(name_of(call.path)) : -1};
 }
 
 FaultKind FaultPlan::draw_kind() {
@@ -130,11 +139,14 @@ void FaultPlan::strike_at_random(Fault& fault, int signal) {
   }
 }
 
-void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls) {
+void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls, int processes) {
   // The least hit window, checkpoints first; random among equals.
   std::vector<Window*> best;
   const auto rank = [](const Window& window) { return window.hits + (window.checkpoint ? 0 : 2); };
   for (auto& window : windows_) {
+    if (window.rank >= std::max(processes, 1)) {
+      continue;  // of a rank that this start has not
+    }
     if (!calls.empty() && std::find(calls.begin(), calls.end(), window.call) == calls.end()) {
       continue;
     }
@@ -167,7 +179,7 @@ void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::
 }
 
 Fault FaultPlan::next(bool must_advance, int processes) {
-  Fault fault = draw(must_advance);
+  Fault fault = draw(must_advance, processes);
   if (processes > 0 && fault.blow.signal != 0) {
     if (whole(1, 4) > 1) {
       fault.blow.rank = static_cast<int>(whole(0, processes - 1));
@@ -181,14 +193,17 @@ Fault FaultPlan::next(bool must_advance, int processes) {
   return fault;
 }
 
-int FaultPlan::draw_processes(const std::vector<int>& numbers, int last) {
-  std::vector<int> others;
-  std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(others), [&](int number) { return number != last; });
-  const auto& from = others.empty() ? numbers : others;
-  return from.empty() ? 0 : from[static_cast<std::size_t>(random_() % from.size())];
+std::optional<std::size_t> FaultPlan::draw_layout(std::size_t count, std::optional<std::size_t> last) {
+  std::vector<std::size_t> from;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (count == 1 || i != last) {
+      from.push_back(i);
+    }
+  }
+  return from.empty() ? std::nullopt : std::optional(from[static_cast<std::size_t>(random_() % from.size())]);
 }
 
-Fault FaultPlan::draw(bool must_advance) {
+Fault FaultPlan::draw(bool must_advance, int processes) {
   Fault fault;
   if (must_advance) {
     fault.kind = FaultKind::kill;
@@ -208,17 +223,17 @@ Fault FaultPlan::draw(bool must_advance) {
       strike_at_random(fault, SIGINT);
       break;
     case FaultKind::save:
-      aim(fault, "kill", {});
+      aim(fault, "kill", {}, processes);
       break;
     case FaultKind::brief:
-      aim(fault, "kill", {});
+      aim(fault, "kill", {}, processes);
       fault.rules += fault.rules.empty() ? "write:*:short" : ";write:*:short";
       break;
     case FaultKind::io:
-      aim(fault, "EIO", {});
+      aim(fault, "EIO", {}, processes);
       break;
     case FaultKind::quota:
-      aim(fault, "EDQUOT", {"open", "write", "link", "mkdir", "fsync", "clone"});
+      aim(fault, "EDQUOT", {"open", "write", "link", "mkdir", "fsync", "clone"}, processes);
       break;
     case FaultKind::full:
       if (random_() % 2 == 0 && writes_ > 0) {
@@ -226,7 +241,7 @@ Fault FaultPlan::draw(bool must_advance) {
         fault.rules = concat("write:", number, ":short;write:", number, "+:ENOSPC");
         fault.text = concat(" from write ", number, " on");
       } else {
-        aim(fault, "ENOSPC", {"open", "write", "link", "mkdir", "fsync", "clone"});
+        aim(fault, "ENOSPC", {"open", "write", "link", "mkdir", "fsync", "clone"}, processes);
       }
       break;
     case FaultKind::readonly: {

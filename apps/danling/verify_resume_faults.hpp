@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@ struct Window {
   std::string call;
   std::string glob;  ///< of the file, for a rule
   bool checkpoint = false;
+  int rank = -1;           ///< that alone makes the call; -1: any
   std::int64_t calls = 0;  ///< in the reference run
   std::int64_t hits = 0;
   bool operator==(const Window& other) const { return call == other.call && glob == other.glob; }
@@ -63,8 +65,8 @@ class FaultPlan {
   /// The next interruption of so many processes (0: the program without `danling launch`). `must_advance`: after at
   /// least one save.
   Fault next(bool must_advance, int processes);
-  /// One of `numbers`, another one than `last` if there is one; 0 if there are none.
-  int draw_processes(const std::vector<int>& numbers, int last);
+  /// One of `count` layouts, another one than `last` if there is one; none if there are none.
+  std::optional<std::size_t> draw_layout(std::size_t count, std::optional<std::size_t> last);
   /// Notes which windows the calls of a start hit.
   void note(const std::vector<FileCall>& calls);
   /// Windows of checkpoint files.
@@ -77,9 +79,9 @@ class FaultPlan {
   }
   Window window_of(const FileCall& call) const;
   FaultKind draw_kind();
-  Fault draw(bool must_advance);
+  Fault draw(bool must_advance, int processes);
   void strike_at_random(Fault& fault, int signal);
-  void aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls);
+  void aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls, int processes);
 
   std::vector<FaultKind> kinds_;
   std::vector<FaultKind> deck_;

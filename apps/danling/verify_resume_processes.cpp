@@ -72,42 +72,60 @@ std::string text_of(const danling::ConfigTree* value) {
   return out;
 }
 
+// Of the run below `root`, if it saved one.
+std::optional<danling::ConfigTree> saved_config(const fs::path& root) {
+  for (const auto& path : files_below(root)) {
+    if (path.ends_with("/metadata/config.full.yaml")) {
+      return danling::from_yaml(read(root / path), path);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::vector<int> parse_processes(std::string_view text) {
-  std::vector<int> out;
+std::vector<Layout> parse_processes(std::string_view text) {
+  std::vector<Layout> out;
   for (std::size_t from = 0; from <= text.size();) {
     const auto comma = std::min(text.find(',', from), text.size());
     const auto value = number_in(text.substr(from, comma - from));
     danling::check<ConfigError>(value && *value >= 1 && *value <= 1024, where,
                                 "expected --processes with numbers from 1 to 1024, separated by commas, got ",
                                 danling::quote(text));
-    out.push_back(*value);
+    out.push_back({*value});
     from = comma + 1;
   }
   return out;
 }
 
-void check_config(const fs::path& root, const std::vector<int>& processes) {
-  const auto files = files_below(root);
-  const auto found = std::find_if(files.begin(), files.end(),
-                                  [](const auto& path) { return path.ends_with("/metadata/config.full.yaml"); });
-  danling::check<ConfigError>(found != files.end(), where,
-                              "expected a program that saves its config, to check parallel.virtual_ranks for "
-                              "--processes, got no metadata/config.full.yaml; set --record true");
-  const auto tree = danling::from_yaml(read(root / *found), *found);
+void check_config(const fs::path& root, const std::vector<Layout>& layouts) {
+  const auto config = saved_config(root);
+  danling::check<ConfigError>(config.has_value(), where,
+                              "expected a program that saves its config, to check parallel.virtual_ranks for several "
+                              "processes, got no metadata/config.full.yaml; set --record true");
+  const auto& tree = *config;
   const auto* parallel = tree.find("parallel");
   const auto* deterministic = tree.find("deterministic");
   const auto* shards = parallel != nullptr ? parallel->find("virtual_ranks") : nullptr;
-  const int most = *std::max_element(processes.begin(), processes.end());
+  const int most = std::max_element(layouts.begin(), layouts.end(), [](const auto& a, const auto& b) {
+                     return a.processes < b.processes;
+                   })->processes;
   danling::check<ConfigError>(
       shards != nullptr && shards->is_integer() && deterministic != nullptr && deterministic->is_bool() &&
           deterministic->boolean(),
       where, "expected a program whose results do not depend on its number of processes, got parallel.virtual_ranks: ",
       text_of(shards), ", deterministic: ", text_of(deterministic),
-      "; add --deterministic true --parallel.virtual_ranks V to its arguments, V a power of two of at least ", most);
+      "; add --deterministic true --parallel.virtual_ranks V to its arguments, V a power of two of at least ", most,
+      keys_of(layouts).empty() ? "" : "; or set --tolerance, to compare values");
   danling::check<ConfigError>(shards->integer() >= most, where, "expected --processes of at most ", shards->integer(),
                               " (parallel.virtual_ranks of the program), got ", most);
+}
+
+bool forbids_degree_change(const fs::path& root) {
+  const auto config = saved_config(root);
+  const auto* parallel = config ? config->find("parallel") : nullptr;
+  const auto* allowed = parallel != nullptr ? parallel->find("allow_degree_change") : nullptr;
+  return allowed != nullptr && allowed->is_bool() && !allowed->boolean();
 }
 
 std::vector<std::string> launched(const std::vector<std::string>& program, int processes) {
@@ -199,8 +217,8 @@ void ProcessCounts::add_end(int signal, double seconds) {
 
 void ProcessCounts::print() const {
   danling::TextTable starts({"processes", "starts"});
-  for (const auto& [processes, count] : starts_) {
-    starts.add_row({danling::to_text(std::int64_t{processes}), danling::to_text(count)});
+  for (const auto& [layout, count] : starts_) {
+    starts.add_row({layout.second, danling::to_text(count)});
   }
   danling::TextTable signals({"signal to", "SIGKILL", "SIGTERM or SIGINT"});
   for (const auto& [rank, count] : ranks_) {

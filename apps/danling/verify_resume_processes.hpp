@@ -9,16 +9,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "verify_resume_layouts.hpp"
 
 namespace danling_command {
 
-/// The numbers in a list such as "1,2,4". @throws danling::ConfigError
-std::vector<int> parse_processes(std::string_view text);
+/// Layouts of the numbers in a list such as "1,2,4". @throws danling::ConfigError
+std::vector<Layout> parse_processes(std::string_view text);
 
 /// Checks that the bits of a program do not depend on its number of processes, by the config that its run saved below
 /// `root`. @throws danling::ConfigError that says which keys to set
-void check_config(const std::filesystem::path& root, const std::vector<int>& processes);
+void check_config(const std::filesystem::path& root, const std::vector<Layout>& layouts);
+
+/// Whether the config saved below `root` has `parallel.allow_degree_change: false`.
+bool forbids_degree_change(const std::filesystem::path& root);
 
 /// The command that starts `program` in so many processes.
 std::vector<std::string> launched(const std::vector<std::string>& program, int processes);
@@ -44,7 +50,7 @@ int reap_orphans(double patience);
 /// How often each number of processes was used, and which ranks were interrupted.
 class ProcessCounts {
  public:
-  void add_start(int processes) { ++starts_[processes]; }
+  void add_start(const Layout& layout) { ++starts_[{layout.processes, layout.text()}]; }
   /// `rank`: none for all.
   void add_signal(std::optional<int> rank, int signal);
   /// Seconds from a signal to one rank until all ranks had ended.
@@ -55,7 +61,7 @@ class ProcessCounts {
   struct Signals {
     std::int64_t kills = 0, stops = 0;
   };
-  std::map<int, std::int64_t> starts_;
+  std::map<std::pair<int, std::string>, std::int64_t> starts_;
   std::map<int, Signals> ranks_;  // -1: all
   double longest_kill_ = 0, longest_stop_ = 0;
 };

@@ -4,7 +4,7 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
-#include <iterator>
+#include <optional>
 #include <set>
 
 #include <danling/core/error.hpp>
@@ -14,7 +14,9 @@
 #include "verify_resume_calls.hpp"
 #include "verify_resume_compare.hpp"
 #include "verify_resume_disk.hpp"
+#include "verify_resume_names.hpp"
 #include "verify_resume_processes.hpp"
+#include "verify_resume_report.hpp"
 #include "verify_resume_start.hpp"
 
 namespace danling_command {
@@ -22,25 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using danling::concat;
-
-std::string end_text(const StartEnd& end) {
-  return end.code < 0 ? concat("was ended by ", danling::signal_name(-end.code)) : concat("ended with code ", end.code);
-}
-
-// The last lines of a program's output.
-std::vector<std::string> last_lines(const std::string& output) {
-  std::vector<std::string> out;
-  std::size_t end = output.size();
-  while (end > 0 && out.size() < 5) {
-    const auto start = output.rfind('\n', end - 1);
-    const auto from = start == std::string::npos ? 0 : start + 1;
-    if (end > from) {
-      out.insert(out.begin(), "  " + output.substr(from, end - from));
-    }
-    end = start == std::string::npos ? 0 : start;
-  }
-  return out;
-}
 
 class Verification {
  public:
@@ -58,19 +41,23 @@ class Verification {
   }
 
  private:
-  struct Count {
-    std::int64_t made = 0, in_save = 0;
-  };
-
   fs::path root() const { return options_.directory / "run"; }
   fs::path reference() const { return options_.directory / "reference"; }
 
-  // `processes`: 0 starts the program itself.
-  StartEnd start(const Fault& fault, int processes) {
+  // `layout`: none starts the program itself.
+  StartEnd start(const Fault& fault, std::optional<std::size_t> layout) {
     ++starts_;
     const std::string digits = danling::to_text(starts_);
+    auto command = options_.program;
+    const int processes = processes_of(layout);
+    if (layout) {
+      const auto& own = options_.layouts[*layout].arguments;
+      command.insert(command.end(), own.begin(), own.end());
+      command.insert(command.end(), permission_.begin(), permission_.end());
+      command = launched(command, processes);
+    }
     StartOptions options{
-        .command = processes == 0 ? options_.program : launched(options_.program, processes),
+        .command = command,
         .processes = processes,
         .root = root(),
         .library = options_.library,
@@ -87,12 +74,16 @@ class Verification {
     return end;
   }
 
+  int processes_of(std::optional<std::size_t> layout) const { return layout ? options_.layouts[*layout].processes : 0; }
+
   // Of the reference.
-  int first_processes() const { return options_.processes.empty() ? 0 : options_.processes.front(); }
+  std::optional<std::size_t> first_layout() const {
+    return options_.layouts.empty() ? std::nullopt : std::optional<std::size_t>(0);
+  }
 
   void run_reference() {
     timeout_ = 1e9;
-    const auto end = start({}, first_processes());
+    const auto end = start({}, first_layout());
     starts_ = 0;
     if (end.code != 0) {
       throw Verdict{2, concat("the program ", end_text(end), " without any interruption; its last output:"),
@@ -102,8 +93,14 @@ class Verification {
       throw Verdict{2, concat("the program made no file call that libdanling_faults.so sees below ", root().string(),
                               ": it must take --workspace_root, and its libc must be the shared one")};
     }
-    if (!options_.processes.empty()) {
-      check_config(root(), options_.processes);
+    if (!options_.layouts.empty() && !options_.tolerance) {
+      check_config(root(), options_.layouts);
+    }
+    rules_.tolerance = options_.tolerance;
+    rules_.keys = keys_of(options_.layouts);
+    if (!rules_.keys.empty() && forbids_degree_change(root())) {
+      permission_ = {"--parallel.allow_degree_change", "true"};
+      rules_.keys.emplace_back("parallel.allow_degree_change");
     }
     std::int64_t saves = 0;
     std::set<std::string> named;
@@ -120,7 +117,8 @@ class Verification {
                                               call.path.find("/ckpt-") != std::string::npos);
     }
     if (saves == 0) {
-      throw Verdict{2, "the program saved no checkpoint named latest.pth, so there is nothing to resume from"};
+      throw Verdict{
+          2, "the program saved no checkpoint named latest.pth or latest.pointer, so there is nothing to resume from"};
     }
     times_.seconds = end.seconds;
     times_.began = end.began;
@@ -129,6 +127,8 @@ class Verification {
       times_.largest_file = std::max<std::uint64_t>(times_.largest_file, size);
       if (path.ends_with("/latest.pth")) {
         times_.checkpoint = size;
+      } else if (!save_of(path).empty()) {
+        times_.checkpoint = std::max<std::uint64_t>(times_.checkpoint, size);
       }
     }
     reference_calls_ = end.calls;
@@ -145,7 +145,7 @@ class Verification {
     ++rounds_;
     round_log_.clear();
     DiskCheck disk(root());
-    PartialComparison so_far(provisional_);
+    PartialComparison so_far(provisional_, rules_);
     const auto made_before = made_;
     const auto starts_before = starts_;
     std::int64_t saves = 0;
@@ -159,13 +159,14 @@ class Verification {
       }
       // All interruptions made: run to the end without another.
       const bool undisturbed = made_ >= options_.kills;
-      last_processes_ = plan.draw_processes(options_.processes, last_processes_);
+      last_layout_ = plan.draw_layout(options_.layouts.size(), last_layout_);
+      last_processes_ = processes_of(last_layout_);
       const Fault fault = undisturbed ? Fault{} : plan.next(/*must_advance=*/without_save >= 3, last_processes_);
       disk.look();
       const bool had_latest = disk.has_latest();
       const auto history = disk.history();
       const auto attempts = disk.attempts();
-      const StartEnd end = start(fault, last_processes_);
+      const StartEnd end = start(fault, last_layout_);
       plan.note(end.calls);
       const LaunchReport launch = last_processes_ > 0 ? read_launch_report(end.output) : LaunchReport{};
       disk.look();
@@ -187,7 +188,7 @@ class Verification {
         count.in_save += in_save ? 1 : 0;
       }
       if (last_processes_ > 0) {
-        process_counts_.add_start(last_processes_);
+        process_counts_.add_start(options_.layouts[*last_layout_]);
         count_signal(fault, end, launch, interrupted);
       }
       check_end(fault, end, injected);
@@ -210,7 +211,7 @@ class Verification {
         report_difference(*difference);
       }
       if (fault.is_error() && injected && end.code == 0) {
-        if (const auto difference = compare_newest(reference(), root(), options_.ignored)) {
+        if (const auto difference = compare_newest(reference(), root(), options_.ignored, rules_)) {
           different({1,
                      concat("DIFFERENT: start ", starts_, " ended with code 0 after an error of the file system, ",
                             "and its newest checkpoint differs from the last of the reference:"),
@@ -225,9 +226,9 @@ class Verification {
       }
     }
     const bool lacks = lacks_lost_saves(lost_saves, failed);
-    std::printf("round %s: %s interruptions in %s starts, identical%s\n", danling::to_text(rounds_).c_str(),
+    std::printf("round %s: %s interruptions in %s starts, %s%s\n", danling::to_text(rounds_).c_str(),
                 danling::to_text(made_ - made_before).c_str(), danling::to_text(starts_ - starts_before).c_str(),
-                lacks ? " except for failed saves" : "");
+                options_.tolerance ? "the same values" : "identical", lacks ? " except for failed saves" : "");
     std::fflush(stdout);
     fs::remove_all(root());
   }
@@ -236,8 +237,8 @@ class Verification {
   [[noreturn]] void report_difference(const Difference& first) {
     const auto from = starts_;
     Verdict verdict{1, concat("DIFFERENT from start ", from, " on:")};
-    if (start(Fault{}, last_processes_).code == 0) {
-      verdict.lines = lines_of(compare_runs(reference(), root(), {.ignored = options_.ignored}));
+    if (start(Fault{}, last_layout_).code == 0) {
+      verdict.lines = lines_of(compare_runs(reference(), root(), {.ignored = options_.ignored, .rules = rules_}));
     }
     if (verdict.lines.empty()) {
       verdict.lines = lines_of({first});
@@ -248,22 +249,29 @@ class Verification {
   // A program that differs between uninterrupted runs cannot be verified. Runs it again only after a difference, so
   // that a correct program costs no more time.
   [[noreturn]] void different(Verdict verdict) {
-    std::vector<int> runs(3, first_processes());
-    std::copy_if(options_.processes.begin(), options_.processes.end(), std::back_inserter(runs),
-                 [&](int processes) { return processes != first_processes(); });
+    std::vector<std::optional<std::size_t>> runs(3, first_layout());
+    for (std::size_t other = 1; other < options_.layouts.size(); ++other) {
+      runs.emplace_back(other);
+    }
     const auto interrupted = options_.directory / "interrupted";
     fs::rename(root(), interrupted);
-    for (const int processes : runs) {
-      const auto end = start(Fault{}, processes);
+    for (const auto layout : runs) {
+      const auto end = start(Fault{}, layout);
       if (end.code != 0) {
-        throw Verdict{2, concat("the program ", end_text(end), " without any interruption; its last output:"),
-                      last_lines(end.output)};
+        verdict.code = 2;
+        verdict.lines.push_back(concat("and without any interruption the program ", end_text(end),
+                                       layout ? concat(", on ", options_.layouts[*layout].text()) : "",
+                                       "; its last output:"));
+        const auto last = last_lines(end.output);
+        verdict.lines.insert(verdict.lines.end(), last.begin(), last.end());
+        throw verdict;
       }
-      const auto differences = compare_runs(reference(), root(), {.ignored = options_.ignored});
-      if (!differences.empty() && processes != first_processes()) {
+      const auto differences = compare_runs(reference(), root(), {.ignored = options_.ignored, .rules = rules_});
+      if (!differences.empty() && layout != first_layout()) {
         throw Verdict{1,
-                      concat("DEPENDS ON THE NUMBER OF PROCESSES: two uninterrupted runs differ, on ",
-                             first_processes(), " (the reference) and ", processes, " (here):"),
+                      concat("DEPENDS ON THE ", keys_of(options_.layouts).empty() ? "NUMBER OF PROCESSES" : "LAYOUT",
+                             ": two uninterrupted runs differ, on ", options_.layouts.front().text(),
+                             " (the reference) and ", options_.layouts[*layout].text(), " (here):"),
                       lines_of(differences)};
       }
       if (!differences.empty()) {
@@ -276,24 +284,6 @@ class Verification {
     }
     fs::rename(interrupted, root());
     throw verdict;
-  }
-
-  // Prints the first of each group in full and counts the others.
-  static std::vector<std::string> lines_of(const std::vector<Difference>& differences) {
-    std::vector<std::string> out;
-    std::set<int> printed;
-    for (const auto& difference : differences) {
-      if (printed.insert(group_of(difference.path)).second) {
-        // Without the folders of the lineage and the run.
-        const auto run = difference.path.find('/', difference.path.find('/') + 1);
-        out.push_back(concat("  ", run == std::string::npos ? difference.path : difference.path.substr(run + 1), ": ",
-                             difference.text));
-      }
-    }
-    if (differences.size() > out.size()) {
-      out.push_back(concat("  and ", differences.size() - out.size(), " more files"));
-    }
-    return out;
   }
 
   void check_end(const Fault& fault, const StartEnd& end, bool injected) const {
@@ -366,13 +356,14 @@ class Verification {
 
   void log_start(const Fault& fault, const StartEnd& end, bool undisturbed, bool interrupted, bool in_save) {
     const auto& name = fault_names()[static_cast<std::size_t>(fault.kind)];
-    std::string line = concat("  start ", starts_, last_processes_ > 0 ? concat(", on ", last_processes_) : "", ": ",
-                              undisturbed ? std::string("undisturbed") : concat(name.text, fault.text), "; ",
-                              end_text(end), " after ", seconds_text(end.seconds),
-                              undisturbed    ? ""
-                              : !interrupted ? ", before the interruption"
-                              : in_save      ? ", in a save"
-                                             : "");
+    std::string line =
+        concat("  start ", starts_, last_layout_ ? concat(", on ", options_.layouts[*last_layout_].text()) : "", ": ",
+               undisturbed ? std::string("undisturbed") : concat(name.text, fault.text), "; ", end_text(end), " after ",
+               seconds_text(end.seconds),
+               undisturbed    ? ""
+               : !interrupted ? ", before the interruption"
+               : in_save      ? ", in a save"
+                              : "");
     if (options_.verbose) {
       std::printf("%s\n", line.c_str());
       std::fflush(stdout);
@@ -382,8 +373,10 @@ class Verification {
 
   // Whether only checkpoints lost by saves under injected errors are missing, or none.
   bool lacks_lost_saves(std::int64_t lost_saves, bool failed) {
-    CompareOptions options{
-        .ignored = options_.ignored, .provisional = provisional_, .removes_history = removes_history_ && failed};
+    RunCompareOptions options{.ignored = options_.ignored,
+                              .provisional = provisional_,
+                              .removes_history = removes_history_ && failed,
+                              .rules = rules_};
     auto differences = compare_runs(reference(), root(), options);
     const bool lacks = !differences.empty() && lost_saves > 0;
     if (lacks) {
@@ -397,32 +390,8 @@ class Verification {
   }
 
   void report(const FaultPlan& plan) const {
-    danling::TextTable table({"interruption", "made", "in a save"});
-    Count total;
-    for (const auto& name : fault_names()) {
-      const auto& count = counts_[static_cast<std::size_t>(name.kind)];
-      if (count.made > 0) {
-        table.add_row({std::string(name.text), danling::to_text(count.made), danling::to_text(count.in_save)});
-      }
-      total.made += count.made;
-      total.in_save += count.in_save;
-    }
-    table.add_row({"all", danling::to_text(total.made), danling::to_text(total.in_save)});
-    std::printf("\n%s\n\n", table.text().c_str());
-    const auto windows = plan.checkpoint_windows();
-    const auto hit =
-        std::count_if(windows.begin(), windows.end(), [](const Window& window) { return window.hits > 0; });
-    std::printf("%s starts in %s rounds; %s of the %s kinds of file calls that a save makes were hit\n",
-                danling::to_text(starts_).c_str(), danling::to_text(rounds_).c_str(),
-                danling::to_text(static_cast<std::int64_t>(hit)).c_str(),
-                danling::to_text(static_cast<std::int64_t>(windows.size())).c_str());
-    for (const auto& window : windows) {
-      if (options_.verbose) {
-        std::printf("  %-9s %-28s %s hits\n", window.call.c_str(), window.glob.substr(1).c_str(),
-                    danling::to_text(window.hits).c_str());
-      }
-    }
-    if (!options_.processes.empty()) {
+    print_counts(counts_, plan.checkpoint_windows(), starts_, rounds_, options_.verbose);
+    if (!options_.layouts.empty()) {
       process_counts_.print();
       std::printf("\n");
     }
@@ -436,8 +405,11 @@ class Verification {
   bool removes_history_ = false;
   double timeout_ = 0;
   std::int64_t starts_ = 0, rounds_ = 0, made_ = 0;
-  std::array<Count, 10> counts_{};
-  int last_processes_ = 0;  // of the last start after the reference
+  std::array<FaultCount, 10> counts_{};
+  std::optional<std::size_t> last_layout_;  // of the last start after the reference
+  int last_processes_ = 0;
+  ValueRules rules_;
+  std::vector<std::string> permission_;  // for other axes
   ProcessCounts process_counts_;
   std::vector<std::string>& round_log_;
 };

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <danling/core/format.hpp>
 
 #include "verify_resume_faults.hpp"
+#include "verify_resume_layouts.hpp"
 
 namespace danling_command {
 
@@ -23,7 +25,8 @@ struct VerifyOptions {
   std::vector<std::string> program;
   std::vector<FaultKind> faults;
   std::vector<std::string> ignored;
-  std::vector<int> processes;  ///< numbers of processes, the reference's first; empty: starts the program itself
+  std::vector<Layout> layouts;  ///< the reference's first; empty: starts the program itself
+  std::optional<Tolerance> tolerance;
   std::int64_t kills = 40;
   std::uint64_t fault_seed = 0;
   double timeout = 0;  ///< seconds for one start; 0: derived from the time of the reference

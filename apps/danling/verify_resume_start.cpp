@@ -18,6 +18,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/signals.hpp>
 
+#include "verify_resume_names.hpp"
 #include "verify_resume_processes.hpp"
 
 namespace danling_command {
@@ -183,12 +184,14 @@ bool strike(const Blow& blow, pid_t child, int processes, std::vector<pid_t>& ra
 }  // namespace
 
 bool begins_save(const FileCall& call) {
+  if (call.call == "mkdir") {  // which only the first of several ranks makes
+    const auto name = name_of(call.path);
+    return call.outcome == "ok" && is_save_name(name) && !name.starts_with("model-g");
+  }
   return call.call == "open" && call.path.find("/.latest.pth.tmp-") != std::string::npos;
 }
 
-bool ends_save(const FileCall& call) {
-  return call.call == "rename" && call.outcome == "ok" && call.path.ends_with("/latest.pth");
-}
+bool ends_save(const FileCall& call) { return call.call == "rename" && call.outcome == "ok" && is_latest(call.path); }
 
 StartEnd run_start(const StartOptions& options) {
   Pipe printed;

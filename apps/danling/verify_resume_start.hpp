@@ -64,7 +64,8 @@ struct StartEnd {
 /// @throws danling::Error when no process can be started
 StartEnd run_start(const StartOptions& options);
 
-/// Whether this call begins a checkpoint: creates the file that becomes `latest.pth`.
+/// Whether this call begins a checkpoint: creates the file that becomes `latest.pth`, or a
+/// directory of shards.
 bool begins_save(const FileCall& call);
 /// Whether this call renames a checkpoint to its final name.
 bool ends_save(const FileCall& call);

@@ -111,6 +111,44 @@ TEST_CASE("verify-resume: a program whose number of processes shows in its bits 
                                            "of the program), got 4\n"));
 }
 
+TEST_CASE("verify-resume: checkpoints of shards are identical as a whole, also after failed saves", "[reliability]") {
+  const TempDir dir;
+  const auto ended =
+      verify("--kills 10 --fault-seed 6 --faults kill,save,term,io,full --dir '" + dir.path().string() + "'",
+             forgetful("nothing") + " --checkpoint.backend dcp --steps 24 --checkpoint.interval 4");
+  INFO(ended.output);
+  CHECK(ended.code == 0);
+  CHECK_THAT(ended.output, ContainsSubstring("identical after 10 interruptions"));
+  CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("verify-resume: layouts without virtual ranks need a tolerance", "[reliability]") {
+  const TempDir dir;
+  const auto ended =
+      verify("--layouts '2:;1:--parallel.axes.shard 1' --dir '" + dir.path().string() + "'", forgetful("nothing"));
+  CHECK(ended.code == 2);
+  CHECK_THAT(ended.output,
+             ContainsSubstring("V a power of two of at least 2; or set --tolerance, to compare values\n"));
+  CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("verify-resume: what a program forgets exceeds a tolerance, and is told with its place and values",
+          "[reliability]") {
+  for (const std::string backend : {"file", "dcp"}) {
+    const TempDir dir;
+    const auto ended =
+        verify("--kills 30 --fault-seed 2 --faults kill,save,term --tolerance 1e-6 --dir '" + dir.path().string() + "'",
+               forgetful("noise") + " --checkpoint.backend " + backend);
+    INFO(ended.output);
+    CHECK(ended.code == 1);
+    CHECK_THAT(ended.output, Catch::Matchers::Matches(
+                                 "(.|\n)*\n  checkpoints/ckpt-e[0-9]+.(pth|pointer): at step [0-9]+, epoch "
+                                 "[0-9]+\n    model.0.weight: [0-9]+ of 32 numbers differ, by at most [0-9.e-]+; "
+                                 "first at \\[[0-9], [0-9]\\]: [0-9.e-]+ in the reference, [0-9.e-]+ "
+                                 "here\n(.|\n)*"));
+  }
+}
+
 TEST_CASE("verify-resume: paths may have spaces", "[reliability]") {
   const TempDir dir;
   const auto folder = dir / "a folder";
@@ -237,6 +275,19 @@ TEST_CASE("verify-resume: wrong usage is one clear line", "[reliability]") {
         "'--workspace_root=x'\n");
   CHECK(verify("--processes 1,two", "true").output ==
         "[verify-resume] expected --processes with numbers from 1 to 1024, separated by commas, got '1,two'\n");
+  CHECK(verify("--layouts '2:;four:--a 4'", "true").output ==
+        "[verify-resume] expected --layouts of the form 'PROCESSES:ARGUMENTS;PROCESSES:ARGUMENTS', with 1 to 1024 "
+        "processes, got 'four:--a 4'\n");
+  CHECK(verify("--layouts '2:--seed=2'", "true").output ==
+        "[verify-resume] expected no --seed in --layouts, got '2:--seed=2'\n");
+  CHECK(verify("--layouts 2: --processes 1,2", "true").output ==
+        "[verify-resume] expected one of --processes and --layouts, got both\n");
+  for (const std::string wrong : {"0", "1", "close", "1e-6,", "1e-6,-1"}) {
+    CHECK(verify("--tolerance " + wrong, "true").output ==
+          "[verify-resume] expected --tolerance with a number above 0 and below 1, or two separated by a comma "
+          "(relative, absolute), got '" +
+              wrong + "'\n");
+  }
   CHECK(verify("--kills 0", "true").output ==
         "[verify-resume] expected --kills with a whole number of at least 1, got '0'\n");
   CHECK(verify("--kills 0", "true").code == 2);
