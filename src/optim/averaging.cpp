@@ -259,8 +259,12 @@ void WeightAverage::apply() {
       if (!entry.narrowed.defined()) {
         entry.narrowed = entry.average.to(entry.model.scalar_type());  // the average itself where that is its dtype
       }
-      entry.saved = entry.model.detach();
-      entry.model.set_data(entry.narrowed);
+      entry.saved = keeps_memory_ ? entry.model.detach().clone() : entry.model.detach();
+      if (keeps_memory_) {
+        entry.model.detach().copy_(entry.narrowed);
+      } else {
+        entry.model.set_data(entry.narrowed);
+      }
     }
   }
   applied_ = true;
@@ -270,7 +274,11 @@ void WeightAverage::restore() {
   const at::NoGradGuard guard;
   for (Entry& entry : entries_) {
     if (entry.saved.defined()) {
-      entry.model.set_data(entry.saved);
+      if (keeps_memory_) {
+        entry.model.detach().copy_(entry.saved);
+      } else {
+        entry.model.set_data(entry.saved);
+      }
       entry.saved.reset();
     }
   }

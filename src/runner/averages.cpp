@@ -66,7 +66,9 @@ void TorchRunnerBase::Averages::build() {
     }
     detail::AveragesOfModel made;
     if (const auto options = enabled_options(runner_.config().ema, name)) {
-      made.ema.emplace(handle.named_state(), handle.named_parameters(), *options);
+      const NamedTensors trained = runner_.parallelism().trained_parameters(handle);
+      made.ema.emplace(detail::trained_state(runner_.parallelism(), handle), trained, *options);
+      made.ema->set_keeps_memory(runner_.parallelism().splits_parameters());
     }
     if (const auto options = enabled_options(runner_.config().swa, name)) {
       const auto state = handle.named_state();
@@ -205,7 +207,7 @@ void TorchRunnerBase::Averages::add_evaluated(State& weights) {
   }
   for (auto& [name, averages] : all().models) {
     if (const auto* average = averages.evaluated()) {
-      (name.empty() ? weights : weights["models"][name])["ema"] = average->weights();
+      (name.empty() ? weights : weights["models"][name])["ema"] = weights_of(*average);
     }
   }
 }

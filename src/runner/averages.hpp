@@ -31,12 +31,17 @@ struct AveragesOfModel {
   optim::WeightAverage* evaluated();
 };
 
+/// The state of a model with what its optimizer updates in place of its parameters: rows, where these are split.
+NamedTensors trained_state(const Parallelism& parallelism, const ModelHandle& model);
+
 class ModelAverages {
  public:
   std::map<std::string, AveragesOfModel> models;  ///< "" is `model`
   bool built = false;
   bool applied = false;   ///< the averages are in the models
   bool disabled = false;  ///< a test uses other weights
+  /// Whole weights of averages of rows, while a checkpoint is saved.
+  std::map<const optim::WeightAverage*, State> whole;
 
   class Disabled {
    public:
@@ -106,6 +111,9 @@ class TorchRunnerBase::Averages {
 
   // ---- state --------------------------------------------------------------------------------------------------------
 
+  /// Where parameters are split over ranks: averages have the layout of one process while the result lives, as
+  /// Parallelism::expose() has for parameters, which it is given. Called by all ranks.
+  std::shared_ptr<void> expose(std::shared_ptr<void> parameters);
   /// Adds the averages that evaluation uses to the layout of model_state_dict(), each as 'ema' beside its model.
   void add_evaluated(State& weights);
   /// That layout with the averages in place of the models' own weights.
@@ -134,9 +142,13 @@ class TorchRunnerBase::Averages {
   bool by_epochs() const { return !runner_.is_step_mode(); }
   std::int64_t position() const;
   void set_applied(bool applied);
+  State weights_of(const optim::WeightAverage& average);
+  State gathered(const std::string& name, const State& weights);
+  State own_parts(const std::string& name, const State& weights);
   std::int64_t batch_limit(const data::LoaderBase& loader) const;
   std::int64_t pass(const std::string& split, const std::vector<const ModelHandle*>& handles);
-  void load(const std::string& key, optim::WeightAverage& average, const State& part, const State* counters);
+  void load(const std::string& name, const std::string& key, optim::WeightAverage& average, const State& part,
+            const State* counters);
   void load_schedule(const std::string& name, detail::AveragesOfModel& averages, const State* saved);
   void begin_again(const std::string& name, detail::AveragesOfModel& averages);
   void restore_rates(Learner& learner, const detail::AveragesOfModel& averages);

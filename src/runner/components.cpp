@@ -273,7 +273,7 @@ std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
   }
   auto exposed = parallelism().expose(owners, writes);
   shard_states().set_exposed(exposed);
-  return exposed;
+  return writes ? exposed : Averages(*this).expose(std::move(exposed));
 }
 
 TorchRunnerBase::ShardStates& TorchRunnerBase::shard_states() const {

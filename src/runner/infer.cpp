@@ -84,6 +84,7 @@ bool detail::InferBatches::next(void* prediction) {
     TorchRunnerBase::Agreement(*runner_).stop_if_requested_here(/*save=*/false);
   }
   Parallelism& parallelism = runner_->parallelism();
+  const TorchRunnerBase::Averages::Scope averaged(*runner_, true);  // also on ranks that only take part
   if (!parallelism.begin_forward(visit_.next())) {
     visit_.end();
     steps_ = done_;

@@ -255,10 +255,23 @@ void check_grid(const RunnerConfig& config) {
     // Each needs whole parameters on a rank, or their states, which no rank has.
     for (const auto& [set, key] :
          {std::pair(config.ft.enabled, "ft.enabled"), std::pair(config.compile.enable, "compile.enable"),
-          std::pair(averages(config.ema), "ema.enabled"), std::pair(averages(config.swa), "swa.enabled"),
-          std::pair(config.find_lr.enabled, "find_lr"), std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
+          std::pair(averages(config.swa), "swa.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
+          std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
       check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key, "', got 'stack: ", stack,
                          "'; unset one of the two");
+    }
+  }
+  if (is_grid && averages(config.ema)) {
+    // Averages are of rows: an evaluation puts them in place of the rows, which each forward pass gathers with stage 3.
+    check<ConfigError>(config.fsdp.stage == 3, where, "expected 'fsdp.stage: 3' beside 'ema.enabled', got ",
+                       config.fsdp.stage, "; unset one of the two");
+    check<ConfigError>(config.checkpoint.backend != "dcp", where,
+                       "expected 'checkpoint.backend: file' beside 'ema.enabled' with 'stack: ", stack,
+                       "', got dcp; unset one of the two");
+    for (const ParallelAxis& axis : config.parallel.axes.list()) {
+      check<ConfigError>(axis.name == "replicate" || axis.name == "shard" || axis.name == "context" || axis.degree == 1,
+                         where, "expected no axis that cuts the model beside 'ema.enabled', got 'parallel.axes.",
+                         axis.name, "': ", axis.degree, "; unset one of the two");
     }
   }
   check<ConfigError>(is_grid || config.fsdp.units.empty(), where,

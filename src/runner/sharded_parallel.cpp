@@ -26,7 +26,7 @@ std::vector<at::Tensor> params_of(const optim::Optimizer& optimizer) {
   return out;
 }
 
-/// Calls `change(parameter, tensor)` for each tensor of an optimizer's state that has one value for each of a
+/// Calls `change(key, parameter, tensor)` for each tensor of an optimizer's state that has one value for each of a
 /// parameter's, and puts what it returns in its place.
 template <class Change>
 void each_state_tensor(State& state, const std::vector<at::Tensor>& params, const Change& change) {
@@ -39,7 +39,8 @@ void each_state_tensor(State& state, const std::vector<at::Tensor>& params, cons
     const at::Tensor& param = params.at(static_cast<std::size_t>(entry.key.integer()));
     State own{State::Map()};
     for (const auto& item : entry.value.map()) {
-      own.map().set(item.key, item.value.is_tensor() ? State(change(param, item.value.tensor())) : item.value);
+      own.map().set(item.key,
+                    item.value.is_tensor() ? State(change(item.key.string(), param, item.value.tensor())) : item.value);
     }
     changed.map().set(entry.key, std::move(own));
   }
@@ -192,7 +193,11 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   }
   auto sharded = std::make_unique<ShardedModel>(model.module(), context_.group("shard"), options);
   for (const auto& [name, parameter] : model.named_parameters()) {
-    slices_[ShardedModel::trained(parameter).unsafeGetTensorImpl()] = parallel::slices_of(parameter);
+    const at::Tensor rows = ShardedModel::trained(parameter);
+    trained_[parameter.unsafeGetTensorImpl()] = rows;
+    const c10::TensorImpl* const trained = rows.unsafeGetTensorImpl();
+    slices_[trained] = parallel::slices_of(parameter);
+    sizes_[trained] = parameter.sizes().vec();
   }
   models_.push_back({std::move(sharded), std::move(buffers), std::move(of_shards)});
 }
@@ -218,7 +223,9 @@ bool ShardedParallel::owns(const at::Tensor& trained) const {
 NamedTensors ShardedParallel::trained_parameters(const ModelHandle& model) const {
   NamedTensors out = model.named_parameters();
   for (auto& [name, parameter] : out) {
-    parameter = ShardedModel::trained(parameter);
+    // Also while whole parameters are shown, which are then plain tensors.
+    const auto found = trained_.find(parameter.unsafeGetTensorImpl());
+    parameter = found != trained_.end() ? found->second : parameter;
   }
   return out;
 }
@@ -258,10 +265,30 @@ std::shared_ptr<void> ShardedParallel::expose(const std::vector<const optim::Opt
 State ShardedParallel::gather_state(const optim::Optimizer& optimizer) const {
   const at::NoGradGuard no_grad;
   State state = clone(optimizer.state_dict());
-  each_state_tensor(state, params_of(optimizer), [&](const at::Tensor& rows, const at::Tensor& tensor) {
-    return tensor.sizes() == rows.sizes() ? at::cat(context_.group("shard").all_gather(tensor)) : tensor;
-  });
+  each_state_tensor(state, params_of(optimizer),
+                    [&](std::string_view, const at::Tensor& rows, const at::Tensor& tensor) {
+                      return tensor.sizes() == rows.sizes() ? whole_of(rows, tensor) : tensor;
+                    });
   return state;
+}
+
+bool ShardedParallel::splits_parameters() const { return !context_.group("shard").alone(); }
+
+at::Tensor ShardedParallel::whole_of(const at::Tensor& trained, const at::Tensor& part) const {
+  const auto found = sizes_.find(trained.unsafeGetTensorImpl());
+  return found == sizes_.end() || !splits_parameters()
+             ? part
+             : at::cat(context_.group("shard").all_gather(part)).view(found->second);
+}
+
+at::Tensor ShardedParallel::part_of(const at::Tensor& trained, const at::Tensor& whole) const {
+  const auto found = sizes_.find(trained.unsafeGetTensorImpl());
+  if (found == sizes_.end() || !splits_parameters() || whole.sizes() != at::IntArrayRef(found->second)) {
+    return whole;
+  }
+  const at::Tensor rows = whole.dim() == 0 ? whole.view({1}) : whole;
+  const auto [begin, count] = models_.front().model->row_range(rows.size(0));
+  return rows.narrow(0, begin, count).clone();
 }
 
 State ShardedParallel::optimizer_state(const optim::Optimizer& optimizer) const {
@@ -271,14 +298,10 @@ State ShardedParallel::optimizer_state(const optim::Optimizer& optimizer) const 
 
 void ShardedParallel::load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
   State own = clone(state);
-  each_state_tensor(own, params_of(optimizer), [&](const at::Tensor& rows, const at::Tensor& tensor) {
-    // A whole state has the rows of all ranks; a step count has no dimension.
-    if (tensor.dim() != rows.dim() || tensor.dim() == 0 || tensor.sizes().slice(1) != rows.sizes().slice(1)) {
-      return tensor;
-    }
-    const auto [begin, count] = models_.front().model->row_range(tensor.size(0));
-    return tensor.narrow(0, begin, count).clone();
-  });
+  each_state_tensor(own, params_of(optimizer),
+                    [&](std::string_view key, const at::Tensor& rows, const at::Tensor& tensor) {
+                      return key == "step" ? tensor : part_of(rows, tensor);
+                    });
   optimizer.load_state_dict(own);
 }
 

@@ -72,6 +72,10 @@ class ShardedParallel : public Parallelism {
   bool can_expose() const override;
   void parameters_changed() override;
 
+  bool splits_parameters() const override;
+  at::Tensor whole_of(const at::Tensor& trained, const at::Tensor& part) const override;
+  at::Tensor part_of(const at::Tensor& trained, const at::Tensor& whole) const override;
+
   void begin_step(const WindowPlace& place) override;
   void end_step(const WindowPlace& place) noexcept override;
   StepPacket agree(const StepPacket& mine) override;
@@ -114,6 +118,8 @@ class ShardedParallel : public Parallelism {
   bool is_cut_by_runner_ = false;
   bool has_first_stage_ = true, has_last_stage_ = true;
   std::map<const c10::TensorImpl*, std::vector<parallel::Slice>> slices_;  // of tensors that the optimizer updates
+  std::map<const c10::TensorImpl*, at::Tensor> trained_;                   // by the model's parameter
+  std::map<const c10::TensorImpl*, std::vector<std::int64_t>> sizes_;      // of the whole parameters of those
   std::vector<Sharded> models_;
   std::vector<std::unique_ptr<ShardedModel::Step>> steps_;
   std::weak_ptr<void> exposed_;

@@ -157,8 +157,13 @@ TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][f
     set(config);
     return error_of<dl::ConfigError>([&] { const TinyRunner runner(config); });
   };
-  CHECK(message([](TinyConfig& config) { config.ema.enabled = true; }) ==
-        "[config.validate] expected 'stack: ddp' beside 'ema.enabled', got 'stack: fsdp'; unset one of the two");
+  CHECK(message([](TinyConfig& config) { config.ema.enabled = true, config.fsdp.stage = 2; }) ==
+        "[config.validate] expected 'fsdp.stage: 3' beside 'ema.enabled', got 2; unset one of the two");
+  CHECK(message([](TinyConfig& config) {
+          config.stack = "parallel", config.ema.enabled = true, config.parallel.axes.tensor = 2;
+        }) ==
+        "[config.validate] expected no axis that cuts the model beside 'ema.enabled', got 'parallel.axes.tensor': 2; "
+        "unset one of the two");
   CHECK(message([](TinyConfig& config) { config.compile.enable = true; }) ==
         "[config.validate] expected 'stack: ddp' beside 'compile.enable', got 'stack: fsdp'; unset one of the two");
   CHECK(message([](TinyConfig& config) { config.stack = "ddp", config.fsdp.units = {"Linear"}; }) ==
@@ -178,8 +183,6 @@ TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][f
         "got 1");
   CHECK(message([](TinyConfig& config) { config.swa.enabled = true; }) ==
         "[config.validate] expected 'stack: ddp' beside 'swa.enabled', got 'stack: fsdp'; unset one of the two");
-  CHECK(message([](TinyConfig& config) { config.ema.models["teacher"].enabled = true; }) ==
-        "[config.validate] expected 'stack: ddp' beside 'ema.enabled', got 'stack: fsdp'; unset one of the two");
   const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
     TinyConfig config = fsdp_config();
     const Folder folder;

@@ -73,6 +73,8 @@ class WeightAverage {
   void apply();
   void restore();
   bool is_applied() const { return applied_; }
+  /// apply() and restore() then copy values, with memory for one more copy: for tensors whose memory others read.
+  void set_keeps_memory(bool keeps) { keeps_memory_ = keeps; }
 
   /// The averages under the names of the model's state, whether applied or not; they share memory with this object. A
   /// parameter that is not averaged is the model's.
@@ -115,7 +117,7 @@ class WeightAverage {
   double warmup_ = 0;
   std::int64_t start_ = 0, interval_ = 1, updates_ = 0, count_ = 0;
   at::Tensor device_count_;  // float64, beside the flag: replaces count_ once an update had one
-  bool use_buffers_ = false, averaged_ = false, applied_ = false;
+  bool use_buffers_ = false, averaged_ = false, applied_ = false, keeps_memory_ = false;
 };
 
 }  // namespace danling::inline v0::optim

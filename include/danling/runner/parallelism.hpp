@@ -141,6 +141,12 @@ class Parallelism {
   virtual void parameters_changed() {}
   /// Whether every rank can show whole models and states, as checkpoints of files need: expose().
   virtual bool can_expose() const { return true; }
+  /// Whether trained_parameters() are parts of the model's, in memory that others read.
+  virtual bool splits_parameters() const { return false; }
+  /// A tensor with a value for each of a trained parameter's, of the whole parameter. Called by all ranks.
+  virtual at::Tensor whole_of(const at::Tensor& /*trained*/, const at::Tensor& part) const { return part; }
+  /// The part of this rank.
+  virtual at::Tensor part_of(const at::Tensor& /*trained*/, const at::Tensor& whole) const { return whole; }
   /// State of this rank that a checkpoint keeps; null: none. Called by all ranks, between steps.
   virtual State state_dict() const;
   /// Restores a state of this rank, or that of rank 0 where the number of ranks has changed; null: begins anew. Called

@@ -1,0 +1,101 @@
+// Averages and checkpoints of sharded training: those of one process, and what a run on other numbers goes on with.
+#include "sharded_runner.hpp"
+
+namespace runner_test {
+namespace {
+
+TinyConfig averaged_config() {
+  TinyConfig config = fsdp_config();
+  config.optim.type = "adamw", config.optim.momentum.reset(), config.optim.eps = 1e-3;
+  config.fsdp.units = {"Linear"};
+  config.ema.enabled = true;
+  config.ema.decay = 0.8;
+  config.auto_resume = true;
+  return config;
+}
+
+struct Stage {
+  int processes;
+  std::int64_t epochs;
+};
+
+/// Epochs on changing numbers of processes, with 8 samples a batch on all of them; the numbers of the last.
+std::string train_in_turn(TinyConfig config, const std::vector<Stage>& stages, const std::string& stack = "fsdp") {
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  std::string out;
+  for (const Stage& stage : stages) {
+    TinyConfig own = config;
+    own.stack = stack;
+    own.epochs = stage.epochs;
+    own.dataloader.batch_size = 8 / stage.processes;
+    const auto train = [&](const dl::Group& group) {
+      FsdpRunner<> runner(own, group);
+      runner.train();
+      group.barrier();
+      return runner.numbers();
+    };
+    out = stage.processes == 1 ? train(dl::Group()) : danling_test::run_ranks(stage.processes, train).front();
+  }
+  return out;
+}
+
+TEST_CASE("fsdp: an average of rows is that of one process, in training, evaluation and checkpoints",
+          "[runner][fsdp]") {
+  at::set_num_threads(1);
+  TinyConfig config = averaged_config();
+  SECTION("shared memory") {}
+  SECTION("collectives") { config.fsdp.shared_memory = false; }
+  SECTION("of some updates, with buffers") {
+    config.ema.interval = 2, config.ema.start = 3, config.ema.use_buffers = true;
+  }
+  const std::string expected = train_in_turn(config, {{1, 4}});
+  for (const int processes : {2, 4}) {
+    INFO(processes << " processes");
+    const std::string whole = train_in_turn(config, {{processes, 4}});
+    INFO(whole.substr(0, 500));
+    CHECK(relative_difference(whole, expected) < 1e-5);
+    CHECK(train_in_turn(config, {{processes, 2}, {processes, 4}}) == whole);
+  }
+  TinyConfig other = config;
+  other.ema = {};
+  CHECK(relative_difference(train_in_turn(other, {{1, 4}}), expected) > 1e-3);  // its losses are others
+}
+
+TEST_CASE("fsdp: a run goes on with another number of processes", "[runner][fsdp]") {
+  at::set_num_threads(1);
+  TinyConfig config = averaged_config();
+  SECTION("with an average") {}
+  SECTION("stage 1") { config.fsdp.stage = 1, config.ema = {}; }
+  const std::string expected = train_in_turn(config, {{1, 4}});
+  CHECK(relative_difference(train_in_turn(config, {{1, 1}, {2, 2}, {4, 3}, {1, 4}}), expected) < 1e-5);
+}
+
+/// Predictions of all ranks, which have other numbers of batches.
+TEST_CASE("fsdp: inference uses the average on all ranks", "[runner][fsdp]") {
+  at::set_num_threads(1);
+  TinyConfig config = averaged_config();
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.epochs = 2;
+  const auto sum_of = [&](const dl::Group& group, std::int64_t batch_size) {
+    TinyConfig own = config;
+    own.dataloader.batch_size = batch_size;
+    own.workspace_root = (folder.path() / std::to_string(group.size())).string();
+    FsdpRunner<> runner(own, group);
+    runner.train();
+    at::Tensor sum = torch::zeros({}, at::kDouble);
+    for (const at::Tensor& prediction : runner.infer_stream("val")) {
+      sum += prediction.detach().to(at::kDouble).abs().sum();
+    }
+    group.all_reduce(sum);
+    return dl::concat("numbers: ", sum.item<double>());
+  };
+  const std::string expected = sum_of(dl::Group(), 8);
+  for (const std::string& text : danling_test::run_ranks(2, [&](const dl::Group& group) { return sum_of(group, 4); })) {
+    CHECK(relative_difference(text, expected) < 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace runner_test
