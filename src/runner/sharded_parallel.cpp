@@ -180,6 +180,11 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   check<ConfigError>(
       !is_staged || !options_.reshard_after_forward.value_or(false), "runner.materialize_model",
       "expected 'fsdp.reshard_after_forward: false', or none, beside 'parallel.axes.pipeline', got true");
+  // Each is differentiated by itself, with respect to the parameters that its optimizer has: rows, of which no graph
+  // is.
+  check<ConfigError>(models_.empty() || !splits_parameters(), "runner.materialize_model",
+                     "expected one model with parallel.axes.shard above 1, got several in `models`; use parallel.axes."
+                     "replicate alone, or stack: ddp");
   SharedBuffers buffers(model);
   ShardOptions options = shard_options(options_);
   options.reshard_after_forward = options_.reshard_after_forward.value_or(!is_staged);
