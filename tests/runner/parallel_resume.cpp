@@ -4,8 +4,9 @@
 namespace runner_test {
 namespace {
 
-/// Trains up to `steps` in `folder`, from where the run there is.
-std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout, std::int64_t steps) {
+/// Trains up to `steps` in `folder`, from where the run there is: `from` steps.
+std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout, std::int64_t steps,
+                                    std::int64_t from = 0) {
   INFO(layout.name);
   GptTestConfig config;
   layout.set(config);
@@ -18,6 +19,8 @@ std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout
   config.parallel.allow_degree_change = true;
   const auto train = [&](const dl::Group& group) {
     GptTestRunner runner(config, group);
+    runner.initialize();
+    danling_test::expect(runner.state().train.global_step == from, "a run that goes on");
     runner.train();
     const std::string out = runner.outcome();
     runner.close();
@@ -59,16 +62,14 @@ TEST_CASE("ParallelRunner: a run goes on with other grids, between checkpoints o
   const Layout sharded{"shard x tensor", 4, grid({.shard = 2, .tensor = 2}, units), 2};
   const Layout staged{"shard x pipeline", 4, grid({.shard = 2, .pipeline = 2}, units), 2};
   const Layout sliced{"tensor x pipeline", 4, grid({.pipeline = 2, .tensor = 2})};
-  const Layout thirds{"three shards", 3, [](GptTestConfig& config) {
-                        config.parallel.axes.shard = 3;
-                        config.dataloader.batch_size = 2;
-                      }};
-  const Folder folder;
-  continue_gpt(folder.path(), sharded, 11);
-  continue_gpt(folder.path(), staged, 23);
-  continue_gpt(folder.path(), sliced, 31);
-  continue_gpt(folder.path(), one, 40);
-  check_as_one_process(continue_gpt(folder.path(), staged, 50));
+  // `batch_size` is of a process, and part of the config: the axes that share out data stay.
+  const Folder two, alone;
+  continue_gpt(two.path(), sharded, 11);
+  continue_gpt(two.path(), staged, 23, 11);
+  check_as_one_process(continue_gpt(two.path(), sharded, 50, 23));
+  continue_gpt(alone.path(), sliced, 17);
+  continue_gpt(alone.path(), one, 31, 17);
+  check_as_one_process(continue_gpt(alone.path(), sliced, 50, 31));
 }
 
 TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of another adopts its history",
@@ -86,7 +87,7 @@ TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of anot
     layout.set(config);
     config.resume = pointer.string();
   };
-  check_as_one_process(continue_gpt(second.path(), resumed, 50));
+  check_as_one_process(continue_gpt(second.path(), resumed, 50, 30));
 }
 
 TEST_CASE("ParallelRunner: a grid of another shape is refused unless the config allows it", "[runner][parallel]") {
