@@ -5,9 +5,9 @@ namespace runner_test {
 namespace {
 
 /// With batch normalization, whose statistics are those of a shard, and dropout, whose numbers are those of a shard.
-class NormRunner : public TinyRunner {
+class BitsRunner : public TinyRunner {
  public:
-  explicit NormRunner(const TinyConfig& config) : TinyRunner(config) {
+  explicit BitsRunner(const TinyConfig& config) : TinyRunner(config) {
     model = torch::nn::Sequential(torch::nn::Linear(4, config.hidden), torch::nn::BatchNorm1d(config.hidden),
                                   torch::nn::ReLU(), torch::nn::Dropout(config.dropout),
                                   torch::nn::Linear(config.hidden, 3));
@@ -48,7 +48,7 @@ std::string bits_of_run(const fs::path& dir) {
   return out;
 }
 
-template <class Base = NormRunner>
+template <class Base = BitsRunner>
 std::string train_layout(TinyConfig config, const GridLayout& layout, const fs::path& root) {
   config.workspace_root = root.string();
   config.parallel.axes.replicate = layout.replicate;
@@ -125,7 +125,7 @@ TEST_CASE("virtual ranks of shards: one process is that of data parallel trainin
   config.stack = "ddp";
   config.fsdp = {};
   config.workspace_root = other.path().string();
-  DdpRunner<NormRunner> runner(config, dl::Group());
+  DdpRunner<BitsRunner> runner(config, dl::Group());
   runner.train();
   CHECK(sharded.substr(0, sharded.find('\n')) == runner.numbers());
 }
