@@ -17,8 +17,8 @@ bool names_history(const FileCall& call);
 bool first_error_in_checkpoints(const std::vector<FileCall>& calls, const std::string& checkpoint_dir, bool limited);
 
 /// Number of history checkpoints that a start may have lost: one for each save with a failed call, except the last.
-/// Its state is kept and written before a later save, or at the end of the program, when no error is injected. States of
-/// shards are not kept.
+/// Its state is kept and written before a later save, or at the end of the program, when no error is injected. States
+/// of shards are not kept.
 std::int64_t lost_history(const StartEnd& end, const std::string& checkpoint_dir);
 
 /// Saves followed by a later save or by the end of the program: all calls after the rename are done too.
