@@ -111,7 +111,8 @@ void ShardPrecisionConfig::fields(Fields& f) {
   f("param_dtype", param_dtype, "type of whole parameters, in which operators compute; unset: that of the rows")
       .choices(dtypes);
   f("reduce_dtype", reduce_dtype, "type of gradients on their way; unset: that of the gradients").choices(dtypes);
-  f("cast_forward_inputs", cast_forward_inputs, "convert the other inputs of operators with a parameter too");
+  f("cast_forward_inputs", cast_forward_inputs,
+    "convert the other inputs of operators with a parameter too; unset: true");
 }
 
 void FsdpConfig::fields(Fields& f) {

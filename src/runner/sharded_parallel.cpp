@@ -62,7 +62,7 @@ ShardOptions shard_options(const FsdpConfig& config) {
   out.prefetch = config.prefetch;
   out.mixed_precision.param_dtype = dtype_of(config.mp_policy.param_dtype);
   out.mixed_precision.reduce_dtype = dtype_of(config.mp_policy.reduce_dtype);
-  out.mixed_precision.cast_forward_inputs = config.mp_policy.cast_forward_inputs;
+  out.mixed_precision.cast_forward_inputs = config.mp_policy.cast_forward_inputs.value_or(true);
   out.offload = config.offload_policy.has_value();
   out.shared_memory = config.shared_memory;
   return out;

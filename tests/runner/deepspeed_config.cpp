@@ -351,7 +351,7 @@ TEST_CASE("deepspeed: what its stack refuses is refused before the run", "[runne
   auto config = json_config(R"({"zero_optimization": {"stage": 2}})");
   config.ema.enabled = true;
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
-        "[config.validate] expected 'stack: ddp' beside 'ema.enabled', got 'stack: fsdp'; unset one of the two");
+        "[config.validate] expected 'fsdp.stage: 3' beside 'ema.enabled', got 2; unset one of the two");
   config = json_config("{}");
   config.ema.enabled = true;
   CHECK(dl::with_deepspeed(config, 1).zero_stage == 0);
