@@ -338,7 +338,7 @@ void SharedMemory::fail_ended(int rank, std::string_view operation) const {
                          ", got none of rank ", name(rank), ", which has ended; see its log (seen from rank ",
                          name(rank_), ")"));
   failure.ranks = {name(rank)};
-  throw failure;
+  throw Failure(std::move(failure));
 }
 
 void SharedMemory::time_out(std::size_t index, std::uint32_t value, std::string_view operation) const {
@@ -353,7 +353,7 @@ void SharedMemory::time_out(std::size_t index, std::uint32_t value, std::string_
                          ", which lives but waits elsewhere or computes (seen from rank ", name(rank_), ")"));
   failure.ranks = std::move(missing);
   failure.timed_out = true;
-  throw failure;
+  throw Failure(std::move(failure));
 }
 
 void SharedMemory::abort(std::string_view reason) const {
