@@ -118,6 +118,7 @@ TEST_CASE("parallel: ranks that compute the same samples count them once", "[run
       config.parallel.axes.tensor = tensor;
       config.parallel.axes.expert = expert;
       config.max_grad_norm = 0.1;
+      config.record = false;  // each rank has a directory of its own here
       config.accum_steps = 2;
     };
   };
