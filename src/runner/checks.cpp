@@ -57,6 +57,10 @@ void TorchRunnerBase::Checks::no_tool(std::string_view operation) const {
 }
 
 void TorchRunnerBase::Checks::shards(std::string_view operation, bool in_loop_of_runner) const {
+  for (const std::string_view axis : {"context", "pipeline"}) {  // batches of a program are not cut
+    check<ConfigError>(in_loop_of_runner || runner_.parallelism().axis(axis).size == 1, operation,
+                       "expected training by train() with parallel.axes.", axis, " above 1, got a loop of the program");
+  }
   if (!runner_.parallelism().computes_shards()) {
     return;
   }

@@ -50,7 +50,7 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   const AxisPlace share = parallelism().data_share();
   out.shard = {.rank = share.rank,
                .world_size = share.size,
-               .padding = train && !out.drop_last && !stream && !parallelism().sums_gradients(),
+               .padding = train && !out.drop_last && !stream && parallelism().needs_equal_batches(),
                .parts = share.parts};
   out.seed = seed();
   out.split = split;

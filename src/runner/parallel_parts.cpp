@@ -16,6 +16,7 @@
 #include <danling/parallel/slices.hpp>
 #include <danling/parallel/tensor_plan.hpp>
 #include <danling/runner/parallel_runner.hpp>
+#include <danling/telemetry/logger.hpp>
 
 #include "runner/join_processes.hpp"
 #include "runner/sharded_parallel.hpp"
@@ -139,6 +140,12 @@ void parallelize(ModelHandle& model, const ParallelContext& context, const std::
                      join(axes), ", got ", c10::demangle(typeid(*model.module()).name()),
                      ", which is not a danling::parallel::Parallelizable; implement parallelize(context) there, "
                      "override parallelize_model(), or set parallel.tensor_plan");
+}
+
+void parallelize(torch::nn::Module* criterion, const ParallelContext& context) {
+  if (auto* own = dynamic_cast<parallel::Parallelizable*>(criterion)) {
+    own->parallelize(context);
+  }
 }
 
 bool reads_data(const Parallelism& parallelism) {

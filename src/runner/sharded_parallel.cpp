@@ -147,6 +147,11 @@ bool ShardedParallel::reports() const {
   return has_last_stage_ && is_first("tensor") && is_first("expert") && is_first("expert_tensor");
 }
 
+bool ShardedParallel::needs_equal_batches() const {
+  const ParallelTopology& topology = context_.topology();
+  return topology.axis_degree("pipeline") > 1 && topology.axis_degree("shard") > 1;
+}
+
 bool ShardedParallel::has_same_weights() const {
   const ParallelTopology& topology = context_.topology();
   return topology.domain_degree("fsdp") == topology.world_size();
@@ -169,9 +174,11 @@ void ShardedParallel::make_whole(ModelHandle& model, at::Device device) {
 
 void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   if (!is_cut_by_runner_) {
-    check<ConfigError>(context_.topology().axis_degree("pipeline") == 1, "runner.materialize_model",
-                       "expected a runner that derives from ParallelRunner with parallel.axes.pipeline above 1, got "
-                       "another");
+    for (const std::string_view axis : {"pipeline", "context"}) {  // whose batches it cuts
+      check<ConfigError>(context_.topology().axis_degree(axis) == 1, "runner.materialize_model",
+                         "expected a runner that derives from ParallelRunner with parallel.axes.", axis,
+                         " above 1, got another");
+    }
     make_whole(model, device);
     parallelize(model, context_, tensor_plan_);
   }
@@ -185,6 +192,8 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   check<ConfigError>(models_.empty() || !splits_parameters(), "runner.materialize_model",
                      "expected one model with parallel.axes.shard above 1, got several in `models`; use parallel.axes."
                      "replicate alone, or stack: ddp");
+  check<ConfigError>(model.lora() == nullptr, "runner.materialize_model",
+                     "expected no adapters ('lora') with stack: ", name(), ", got some; use stack: ddp");
   SharedBuffers buffers(model);
   ShardOptions options = shard_options(options_);
   options.reshard_after_forward = options_.reshard_after_forward.value_or(!is_staged);

@@ -53,6 +53,8 @@ class ShardedParallel : public Parallelism {
   bool sums_gradients() const override { return true; }
   bool sums_in_backward() const override { return true; }
   bool has_same_weights() const override;
+  /// Stages are not at one place, so a rank without a batch could not follow what others gather.
+  bool needs_equal_batches() const override;
   bool needs_every_backward() const override { return true; }
   bool computes_shards() const override { return !shards_.empty(); }
 

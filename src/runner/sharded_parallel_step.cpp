@@ -69,6 +69,9 @@ void ShardedParallel::begin_step(const WindowPlace& place) {
   const bool follows = std::any_of(messages.begin(), messages.end(), [](const Message& message) {
     return message.purpose == Purpose::ended || message.body == no_more_shards;
   });
+  check<DataError>(!follows || !needs_equal_batches(), "runner.train",
+                   "expected equally many batches on all ranks with parallel.axes.pipeline and shard above 1, got a "
+                   "rank without more; set dataloader.drop_last");
   announced_to_ = &group();
   enter(place.closes, follows);
 }

@@ -25,6 +25,7 @@ struct GptTestConfig : dl::RunnerConfig {
     parallel.pipeline_microbatch_size = 2;
     record = false;
   }
+  std::int64_t records = 62;  // the last batch is short
 };
 
 /// Sequences in which each token follows from the two before it.
@@ -45,7 +46,7 @@ struct Sequences {
 class GptTestRunner : public dl::ParallelRunner {
  public:
   GptTestRunner(const GptTestConfig& config, const dl::Group& group) : ParallelRunner(config), group_(group) {
-    datasets["train"] = Sequences{62, 0};  // the last batch is short
+    datasets["train"] = Sequences{config.records, 0};
     datasets["val"] = Sequences{13, 500};
     model =
         gpt::Gpt(gpt::GptOptions{.vocabulary = 11, .width = 16, .heads = 4, .layers = 4, .length = 8, .dropout = 0});

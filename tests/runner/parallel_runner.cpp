@@ -62,5 +62,64 @@ TEST_CASE("ParallelRunner: schedules with several stages per rank, and of more r
   }
 }
 
+TEST_CASE("ParallelRunner: shards of stages train where the records do not divide", "[runner][parallel]") {
+  GptTestConfig config;
+  grid({.shard = 2, .pipeline = 2}, {"Block"})(config);
+  config.dataloader.batch_size = 4;
+  config.records = 65;  // one rank would have a batch more
+  config.steps = 20;
+  const auto texts = danling_test::run_ranks(4, [&](const dl::Group& group) {
+    const dl::State state = dl::unpack_state(train_gpt(config, group));
+    return dl::concat(state.at("step").integer(), " ", state.at("results").at("train").number());
+  });
+  danling_test::check_ranks(texts, texts.front());
+  CHECK(texts.front().starts_with("20 "));
+}
+
+/// Logits of which each rank has some classes, for a criterion that knows.
+class ClassesRunner : public dl::ParallelRunner {
+ public:
+  ClassesRunner(const TinyConfig& config, const dl::Group& group) : ParallelRunner(config), group_(group) {
+    model = dl::parallel::ColumnParallelLinear(4, 3);
+    criterion =
+        dl::parallel::VocabParallelCrossEntropy(dl::parallel::VocabParallelCrossEntropyOptions().num_classes(3));
+    datasets["train"] = Points{make_points(40, 0), true};
+  }
+  ~ClassesRunner() override { close(); }
+
+ protected:
+  std::unique_ptr<dl::Parallelism> build_parallelism(const dl::ProcessIdentity&) override {
+    if (group_.alone()) {
+      return std::make_unique<dl::Parallelism>(dl::ProcessIdentity());
+    }
+    return std::make_unique<dl::detail::ShardedParallel>(
+        group_, dl::detail::topology_of(config(), group_.size(), group_.rank()), config().fsdp);
+  }
+
+ private:
+  dl::Group group_;
+};
+
+TEST_CASE("ParallelRunner: a criterion of sliced classes is sliced with the model", "[runner][parallel]") {
+  TinyConfig config;
+  config.stack = "parallel";
+  config.epochs = 3;
+  config.record = false;
+  config.dataloader.batch_size = 8;
+  const auto loss_of = [&](const dl::Group& group) {
+    TinyConfig own = config;
+    own.parallel.axes.tensor = group.size();
+    ClassesRunner runner(own, group);
+    runner.train();
+    const dl::Result& last = runner.results().latest()->result;
+    return dl::concat(*std::get<dl::Result>(*last.find("train")).number("loss"));
+  };
+  const double whole = std::stod(loss_of(dl::Group()));
+  for (const std::string& text : danling_test::run_ranks(2, loss_of)) {
+    INFO(text);
+    CHECK(std::stod(text) == Approx(whole).epsilon(1e-5));
+  }
+}
+
 }  // namespace
 }  // namespace runner_test

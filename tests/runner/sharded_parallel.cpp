@@ -198,5 +198,37 @@ TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][f
                             "stack: fsdp (sgd, adam, adamw, ...), got LAMB, whose update depends on whole parameters");
 }
 
+TEST_CASE("parallel: a runner that does not cut batches is refused axes that need it", "[runner][fsdp]") {
+  for (const char* axis : {"context", "pipeline"}) {
+    INFO(axis);
+    TinyConfig config = fsdp_config();
+    config.stack = "parallel";
+    config.record = false;
+    (std::string_view(axis) == "context" ? config.parallel.axes.context : config.parallel.axes.pipeline) = 2;
+    const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {
+      FsdpRunner<> runner(config, group);
+      return error_of<dl::ConfigError>([&] { runner.train(); });
+    });
+    danling_test::check_ranks(
+        texts, dl::concat("[runner.materialize_model] expected a runner that derives from ParallelRunner with "
+                          "parallel.axes.",
+                          axis, " above 1, got another"));
+  }
+}
+
+TEST_CASE("fsdp: adapters are refused", "[runner][fsdp]") {
+  TinyConfig config = fsdp_config();
+  config.record = false;
+  config.lora.r = 2;
+  config.lora.target_modules = {"0"};
+  const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {
+    FsdpRunner<> runner(config, group);
+    return error_of<dl::ConfigError>([&] { runner.train(); });
+  });
+  danling_test::check_ranks(texts,
+                            "[runner.materialize_model] expected no adapters ('lora') with stack: fsdp, got some; use "
+                            "stack: ddp");
+}
+
 }  // namespace
 }  // namespace runner_test

@@ -52,6 +52,9 @@ std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const R
 
 void parallelize(ModelHandle& model, const ParallelContext& context, const std::vector<std::string>& tensor_plan);
 
+/// A criterion that is a parallel::Parallelizable, as VocabParallelCrossEntropy; others are left as they are.
+void parallelize(torch::nn::Module* criterion, const ParallelContext& context);
+
 /// Whether this rank has the first or last stage of the pipeline.
 bool reads_data(const Parallelism& parallelism);
 bool cuts_sequences(const Parallelism& parallelism);

@@ -58,10 +58,10 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     return detail::topology_of(this->config(), this->world_size(), this->rank());
   }
 
-  /// Slices a model: tensor, context and expert parallel. Called when: materialize_model runs, once for each model, on
-  /// every rank; the model is on its device, and that of rank 0. By default calls
-  /// parallel::Parallelizable::parallelize, or applies `parallel.tensor_plan`. Do not move the model, build an
-  /// optimizer, or replace a module that others hold.
+  /// Slices a model: tensor, context and expert parallel; a criterion that is Parallelizable is sliced beside it.
+  /// Called when: materialize_model runs, once for each model, on every rank; the model is on its device, and that of
+  /// rank 0. By default calls parallel::Parallelizable::parallelize, or applies `parallel.tensor_plan`. Do not move the
+  /// model, build an optimizer, or replace a module that others hold.
   /// @throws ConfigError where axes above 1 have neither
   virtual void parallelize_model(ModelHandle& handle) {
     detail::parallelize(handle, parallel(), this->config().parallel.tensor_plan);
@@ -132,6 +132,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     for (auto& [name, handle] : this->models) {
       transform(handle);
     }
+    detail::parallelize(this->criterion.module().get(), parallel());
     grid.check_slices();
     if (topology().axis_degree("pipeline") > 1) {
       grid.check_pipeline();

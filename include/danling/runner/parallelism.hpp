@@ -108,6 +108,9 @@ class Parallelism {
   /// Whether losses, weights and metrics of this rank enter those of the run. False where another rank computes the
   /// same samples and reports them.
   virtual bool reports() const { return true; }
+  /// Whether all ranks must have equally many training batches: last ones are then padded with samples of the
+  /// beginning.
+  virtual bool needs_equal_batches() const { return !sums_gradients(); }
   /// Seed of this rank's generators from init_distributed on.
   virtual std::uint64_t seed(std::uint64_t run_seed) const {
     return run_seed + static_cast<std::uint64_t>(identity_.rank);
