@@ -187,7 +187,7 @@ State load_whole(const fs::path& path) {
                                         : danling::load_file(path);
 }
 
-// What the layouts set, and what depends on them.
+// Keys that layouts set, and keys that follow from them.
 void erase_layout(State& checkpoint, const std::vector<std::string>& keys) {
   for (const auto& key : keys) {
     erase_key(checkpoint, "runner." + key);

@@ -11,7 +11,7 @@
 
 namespace danling_command {
 
-/// What may differ between two runs.
+/// Differences between two runs that are allowed.
 struct ValueRules {
   std::optional<Tolerance> tolerance = {};  ///< of numbers; without it their bits must be equal
   /// Keys of the config that the layouts set; with them the checkpoints' axes and generators of processes differ too.

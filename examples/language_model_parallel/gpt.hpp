@@ -114,7 +114,7 @@ struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
     return head(x);
   }
 
-  /// What the experts add to the loss, so that all of them are used. Undefined without experts
+  /// The experts' part of the loss, so that all of them are used. Undefined without experts
   at::Tensor auxiliary_loss() const {
     at::Tensor sum;
     for (const auto& block : *blocks) {

@@ -1,4 +1,4 @@
-// What managers make of options and requests.
+// Checks and defaults of options and requests, for all managers.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,4 @@
-// What each rank writes of a sharded state.
+// The boxes of a sharded state that each rank writes.
 #pragma once
 
 #include <string>

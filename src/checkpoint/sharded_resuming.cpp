@@ -60,7 +60,7 @@ State load_part(const fs::path& path, const ShardSelector& wanted) {
   return wanted && !is_sharded(path) ? select_boxes(state, "", wanted) : state;
 }
 
-// What rank 0 found, on all ranks.
+// The findings of rank 0, on all ranks.
 std::string pack_candidates(const std::vector<fs::path>& paths, const std::vector<SkippedCheckpoint>& skipped) {
   RecordTree::List out;
   for (const auto& path : paths) {

@@ -37,7 +37,7 @@ struct ShardedOutcome {
   Published done;
 };
 
-/// What a rank says to the others at each call.
+/// The message of a rank to the others at each call.
 struct ShardedMessage {
   std::string error;  ///< the state could not be made
   bool flag = false;  ///< of the call
@@ -50,7 +50,7 @@ struct ShardedMessage {
 std::string pack_message(const ShardedMessage& message);
 ShardedMessage unpack_message(const std::string& bytes);
 
-/// What the saving thread uses; it may outlive the manager.
+/// State of the saving thread; it may outlive the manager.
 class ShardedSession {
  public:
   ShardedSession(const std::filesystem::path& path, int rank, int world_size, std::chrono::milliseconds timeout)

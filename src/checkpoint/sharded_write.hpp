@@ -16,7 +16,7 @@
 
 namespace danling::inline v0 {
 
-/// What a rank has written, and what it knows of the state.
+/// The files of a rank, and its knowledge of the state.
 struct ShardReport {
   std::optional<formats::DcpManifest::File> file;
   std::vector<formats::DcpEntry> entries;  ///< its boxes

@@ -18,7 +18,7 @@ Step step_of(PipelineWork work, std::int64_t stage, std::int64_t micro_batch) {
   return {work == PipelineWork::forward ? 0 : work == PipelineWork::backward_weight ? 2 : 1, stage, micro_batch};
 }
 
-/// What must have ended before an action begins.
+/// Actions that must have ended before another begins.
 std::vector<Step> needs_of(const PipelinePlan& plan, const PipelineAction& action) {
   const auto [work, stage, micro_batch] = action;
   std::vector<Step> needs;

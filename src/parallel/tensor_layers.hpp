@@ -1,4 +1,4 @@
-// What sliced layers compute, of their parameters: for layers of danling, and for parameters of LibTorch's layers.
+// Computation of sliced layers: for layers of danling, and for parameters of LibTorch's layers.
 #pragma once
 
 #include <cstdint>

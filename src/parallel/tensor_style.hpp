@@ -1,4 +1,4 @@
-// What operators do with a parameter that is a slice of LibTorch's layer: tensor parallel without layers of its own.
+// Operators on a parameter that is a slice of LibTorch's layer: tensor parallel without layers of its own.
 #pragma once
 
 #include <optional>

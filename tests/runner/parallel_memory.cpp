@@ -1,4 +1,4 @@
-// What a rank of a sharded run holds: the share of parameters, gradients and optimizer state that the design says.
+// Memory of a rank of a sharded run: the share of parameters, gradients and optimizer state that the design says.
 #include <danling/parallel/sharded_plan.hpp>
 
 #include <support/counting_allocator.hpp>

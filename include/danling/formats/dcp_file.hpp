@@ -65,7 +65,7 @@ class DcpFile {
   const std::filesystem::path& path() const { return file_.path(); }
   std::uint64_t size() const { return file_.size(); }
   bool has_hashes() const { return !hashes_.empty() || hash_.has_value(); }
-  /// What commit() returned.
+  /// The hash that commit() returned.
   const std::optional<Hash128>& hash() const { return hash_; }
   /// The place with these bounds that the writer noted, or null.
   const DcpPlace* find(std::uint64_t offset, std::uint64_t length) const;

@@ -1,4 +1,4 @@
-// What a model implements that slices its own layers.
+// The interface of a model that slices its own layers.
 #pragma once
 
 namespace danling::inline v0 {

@@ -10,7 +10,7 @@
 
 namespace danling::inline v0::parallel {
 
-/// What a stage does with a micro-batch.
+/// One kind of work of a stage on a micro-batch.
 enum class PipelineWork : std::uint8_t {
   forward,
   backward,         ///< gradients of the inputs and of the parameters
@@ -29,7 +29,7 @@ struct PipelineAction {
 /// PyTorch's notation: stage, letter (F, B, I, W), micro-batch: "2F0".
 std::string to_string(const PipelineAction& action);
 
-/// What each rank does in one step, in order.
+/// The actions of each rank in one step, in order.
 struct PipelinePlan {
   std::string name;
   std::int64_t ranks = 1;

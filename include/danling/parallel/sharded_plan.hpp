@@ -1,4 +1,4 @@
-// What a ShardedModel of any number of ranks needs of each, without any rank but this one.
+// Memory and traffic of each rank of a ShardedModel, computed without the other ranks.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a runner returns for a micro-batch of a program that owns the loop.
+// The result of a micro-batch in a loop of the program.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-/// What the reader of a JSON says.
+/// The error of the reader of a JSON.
 struct DeepSpeedNotes {
   std::vector<std::string> info;      ///< keys that only tune DeepSpeed's engine
   std::vector<std::string> warnings;  ///< settings that are not as in DeepSpeed

@@ -1,4 +1,4 @@
-// What ParallelRunner is made of, apart from its batch type: the grid, slices, stages.
+// Parts of ParallelRunner that do not depend on its batch type: the grid, slices, stages.
 #pragma once
 
 #include <concepts>
@@ -27,7 +27,7 @@ class TorchRunnerBase;
 /// A stage of a pipeline on this rank.
 struct StagePart {
   std::int64_t stage = 0;
-  /// What the stage computes with.
+  /// Runs the stage.
   std::shared_ptr<torch::nn::Module> module;
   /// A tree of its modules, by the names that they have in the whole model: so checkpoints of any layout fit.
   std::shared_ptr<torch::nn::Module> tree;
@@ -98,7 +98,7 @@ ModelHandle joined_parts(const std::vector<StagePart>& parts);
 std::vector<std::pair<std::int64_t, std::int64_t>> micro_ranges(std::int64_t size, std::int64_t nominal,
                                                                 std::int64_t micro_batches);
 
-/// What the first stage gets: a tensor, or several.
+/// Inputs of the first stage: a tensor, or several.
 inline std::vector<at::Tensor> stage_inputs(const at::Tensor& input) { return {input}; }
 std::vector<at::Tensor> stage_inputs(const State& inputs);
 /// Undefined for no losses.

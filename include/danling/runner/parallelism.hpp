@@ -138,7 +138,7 @@ class Parallelism {
   virtual void load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
     optimizer.load_state_dict(state);
   }
-  /// What of a model's tensor trained_parameters() has here, for checkpoints of shards; nothing: all of it.
+  /// The part of a model's tensor that trained_parameters() has here, for checkpoints of shards; nothing: all of it.
   virtual std::optional<TensorPlace> place_of(const at::Tensor& parameter) const;
   /// The values of trained_parameters() were changed, between steps. Called by all ranks.
   virtual void parameters_changed() {}
