@@ -159,6 +159,18 @@ void log_checkpoints(TorchRunnerBase& runner) {
   }
 }
 
+/// The file of a checkpoint's name, or of directories of shards the one that names the directory; empty without.
+fs::path file_of(TorchRunnerBase& runner, const char* name) {
+  for (const char* extension : {".pth", ".pointer"}) {
+    const fs::path path = runner.workspace().checkpoint_dir() / concat(name, extension);
+    std::error_code missing;
+    if (fs::exists(path, missing)) {
+      return path;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void log_results(TorchRunnerBase& runner) {
@@ -168,7 +180,9 @@ void log_results(TorchRunnerBase& runner) {
     runner.logger().info(concat("run: ", runner.workspace().dir().string()));
     log_checkpoints(runner);
     if (!runner.exported_weights().empty()) {
-      runner.logger().info(concat("model.pth: ", runner.exported_weights()));
+      const fs::path model = file_of(runner, "model");
+      runner.logger().info(
+          concat(model.empty() ? "model.pth" : model.filename().string(), ": ", runner.exported_weights()));
     }
     log_resume(runner);
   }
@@ -178,9 +192,8 @@ void log_results(TorchRunnerBase& runner) {
 }
 
 void log_resume(TorchRunnerBase& runner) {
-  const fs::path latest = runner.workspace().checkpoint_dir() / "latest.pth";
-  std::error_code missing;
-  if (!runner.workspace().is_open() || !fs::exists(latest, missing)) {
+  const fs::path latest = runner.workspace().is_open() ? file_of(runner, "latest") : fs::path();
+  if (latest.empty()) {
     return;
   }
   const std::int64_t step = runner.state().train.global_step, epoch = runner.state().train.epoch;
