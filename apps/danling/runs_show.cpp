@@ -158,15 +158,29 @@ void show_results(const RunFacts& facts, bool all) {
   }
 }
 
+/// Names of checkpoints that are directories: of shards, or tagged.
+std::vector<std::string> pointers_in(const fs::path& directory) {
+  std::vector<std::string> out;
+  std::error_code missing;
+  for (fs::directory_iterator at(directory, missing), end; !missing && at != end; at.increment(missing)) {
+    if (at->path().extension() == ".pointer") {
+      out.push_back(at->path().filename().string());
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 void show_checkpoints(const RunFacts& facts) {
   const auto checkpoints = facts.run.checkpoints();
+  const auto pointers = pointers_in(facts.run.checkpoint_dir());
   head(concat("checkpoints in ", facts.run.checkpoint_dir().string()));
-  if (checkpoints.empty()) {
+  if (checkpoints.empty() && pointers.empty()) {
     std::puts("  none: there is nothing to resume from");
     return;
   }
   danling::TextTable table({"file", "size", "age", "same file as"});
-  bool resumable = false;
+  bool resumable = std::find(pointers.begin(), pointers.end(), "latest.pointer") != pointers.end();
   for (std::size_t i = 0; i < checkpoints.size(); ++i) {
     const auto& file = checkpoints[i];
     std::string same;
@@ -180,7 +194,12 @@ void show_checkpoints(const RunFacts& facts) {
                    danling::format_duration(std::max(age, 0.0)), same});
     resumable = resumable || file.path.filename() == "latest.pth";
   }
-  say_indented(table.text());
+  if (!checkpoints.empty()) {
+    say_indented(table.text());
+  }
+  for (const auto& pointer : pointers) {
+    std::printf("  %s: a directory; danling ckpt ls shows it\n", printable(pointer).c_str());
+  }
   if (!resumable) {
     std::puts("  no latest.pth to resume from; --resume takes another file");
   } else if (facts.status == "finished") {

@@ -266,6 +266,20 @@ TEST_CASE("danling runs show: a run that was killed, and one without its files",
   CHECK_THAT(result.out, ContainsSubstring("  none: there is nothing to resume from"));
 }
 
+TEST_CASE("danling runs show: a run with directories of shards can be resumed", "[apps]") {
+  const TempDir dir;
+  const auto path = finished_run(dir, {.status = "stopped"});
+  fs::remove_all(path / "checkpoints");
+  write_file(path / "checkpoints/best.pointer", "best-g000000000040-q1");
+  const auto before = run_danling({"runs", "show", path.string()}).out;
+  CHECK_THAT(before, ContainsSubstring("  best.pointer: a directory; danling ckpt ls shows it\n"));
+  CHECK_THAT(before, ContainsSubstring("  no latest.pth to resume from"));
+  write_file(path / "checkpoints/latest.pointer", "latest-g000000000040-q1");
+  const auto after = run_danling({"runs", "show", path.string()}).out;
+  CHECK_THAT(after, ContainsSubstring("  latest.pointer: a directory; danling ckpt ls shows it\n"));
+  CHECK_THAT(after, ContainsSubstring("  to resume: the run's command with --auto_resume true\n"));
+}
+
 TEST_CASE("danling runs: a run is found by the beginning of one id, and an error names the others", "[apps]") {
   const TempDir dir;
   const auto a = finished_run(dir, {.config_id = "aaaa00000000", .code_id = "1234abcd"});
