@@ -157,8 +157,8 @@ std::string explain(const RankReports& reports) {
   } else if (!collective && sentences.empty()) {
     sentences.push_back(concat("no ", at.operation, limit));
   }
-  // Those who were waited for may wait for another themselves.
-  if (timed_out && silent.empty()) {
+  // Those who were waited for may wait for another themselves, and close their connections once that takes too long.
+  if (silent.empty()) {
     if (const std::vector<std::int64_t> others_silent = unheard(reports, *failure); !others_silent.empty()) {
       sentences.push_back(
           concat(ranks_text(others_silent), others_silent.size() == 1 ? " does not answer" : " do not answer"));

@@ -318,8 +318,10 @@ std::string Watch::report(RankReport report) {
   const std::string text = report.text;
   {
     const std::lock_guard<std::mutex> lock(state.mutex);
-    // After the news of another's failure, the own one follows from it.
-    if (!state.failing && state.own.kind == RankReport::Kind::alive) {
+    // After the news of another's failure the own one follows from it, but for a timeout: the other's may follow from
+    // the connections that it closed.
+    const bool follows = state.failing && (state.published || report.kind != RankReport::Kind::timed_out);
+    if (!follows && state.own.kind == RankReport::Kind::alive) {
       state.own = std::move(report);
     }
   }

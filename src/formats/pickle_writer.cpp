@@ -10,8 +10,6 @@
 namespace danling::inline v0::formats {
 namespace {
 
-using pickle::Op;
-
 class PickleWriter : private PickleEmitter {
  public:
   PickleWriter(const RecordTree& tree, std::span<const std::uint64_t> storage_sizes) : sizes_(storage_sizes) {

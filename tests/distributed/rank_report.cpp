@@ -67,6 +67,11 @@ TEST_CASE("Reports: which ranks did not join, ended, left or gave up", "[distrib
   // Rank 2 waits for another itself.
   CHECK(explain({{0, message}, {1, joined}, {2, joined}}) ==
         "no message of rank 2 with tag 0 within 30.0 s; rank 3 does not answer: timed out");
+  // Rank 2 gave up waiting for rank 3, and closed its connections before it could say so.
+  message.kind = Kind::failed;
+  message.text = "Connection closed";
+  CHECK(explain({{0, message}, {1, joined}, {2, joined}}) ==
+        "no message of rank 2 with tag 0; rank 3 does not answer: Connection closed");
 }
 
 }  // namespace rank_report_test

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -27,9 +28,16 @@
 namespace danling_test {
 
 /// A port of the loopback address that nobody listens at. The test's ranks can, but the system gives it to no other
-/// process until the next call: a socket that is bound and does not listen holds it.
+/// process, and no other call the same one, while a socket that is bound and does not listen holds it: until the end of
+/// the process, or for the next 64 calls.
 inline int free_port() {
-  static int held = -1;
+  static std::array<int, 64> sockets = [] {
+    std::array<int, 64> none;
+    none.fill(-1);
+    return none;
+  }();
+  static std::size_t next = 0;
+  int& held = sockets[next++ % sockets.size()];
   close(held);
   held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int reuse = 1;
