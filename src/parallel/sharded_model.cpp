@@ -92,6 +92,11 @@ at::Tensor ShardedModel::rows_of(const at::Tensor& parameter) const {
 
 at::Tensor ShardedModel::trained(const at::Tensor& parameter) { return detail::rows_of_sharded(parameter); }
 
+at::Tensor ShardedModel::leaf(const at::Tensor& parameter) {
+  const detail::ShardMeta* meta = detail::shard_meta(parameter);
+  return meta != nullptr && meta->values.defined() ? meta->values : parameter;
+}
+
 std::pair<std::int64_t, std::int64_t> ShardedModel::row_range(std::int64_t rows) const {
   const auto range = parameters_->split().range(rows, parameters_->group().rank());
   return {range.begin, range.count};

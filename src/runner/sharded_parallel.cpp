@@ -187,11 +187,8 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   check<ConfigError>(
       !is_staged || !options_.reshard_after_forward.value_or(false), "runner.materialize_model",
       "expected 'fsdp.reshard_after_forward: false', or none, beside 'parallel.axes.pipeline', got true");
-  // Each is differentiated by itself, with respect to the parameters that its optimizer has: rows, of which no graph
-  // is.
-  check<ConfigError>(models_.empty() || !splits_parameters(), "runner.materialize_model",
-                     "expected one model with parallel.axes.shard above 1, got several in `models`; use parallel.axes."
-                     "replicate alone, or stack: ddp");
+  check<ConfigError>(models_.empty() || !computes_shards(), "runner.materialize_model",
+                     "expected one model with parallel.virtual_ranks, got several in `models`");
   check<ConfigError>(model.lora() == nullptr, "runner.materialize_model",
                      "expected no adapters ('lora') with stack: ", name(), ", got some; use stack: ddp");
   SharedBuffers buffers(model);
@@ -206,14 +203,17 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
         TreeSum::Options{.ranks = shards_, .shared_memory = options_.shared_memory, .timeout = group().timeout()});
   }
   auto sharded = std::make_unique<ShardedModel>(model.module(), context_.group("shard"), options);
+  std::set<const c10::TensorImpl*> own;
   for (const auto& [name, parameter] : model.named_parameters()) {
     const at::Tensor rows = ShardedModel::trained(parameter);
     trained_[parameter.unsafeGetTensorImpl()] = rows;
     const c10::TensorImpl* const trained = rows.unsafeGetTensorImpl();
     slices_[trained] = parallel::slices_of(parameter);
     sizes_[trained] = parameter.sizes().vec();
+    leaves_[trained] = ShardedModel::leaf(parameter);
+    own.insert(trained);
   }
-  models_.push_back({std::move(sharded), std::move(buffers), std::move(of_shards)});
+  models_.push_back({std::move(sharded), std::move(own), std::move(buffers), std::move(of_shards)});
 }
 
 // One rank counts a value that several have: the first along each axis that does not slice it.

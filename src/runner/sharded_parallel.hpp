@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,10 +80,13 @@ class ShardedParallel : public Parallelism {
   at::Tensor part_of(const at::Tensor& trained, const at::Tensor& whole) const override;
 
   void begin_step(const WindowPlace& place) override;
+  void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
+                const BackwardOptions& options) override;
   void end_step(const WindowPlace& place) noexcept override;
   StepPacket agree(const StepPacket& mine) override;
   void end_shard(optim::Optimizer& optimizer) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
+  void zero_grad(optim::Optimizer& optimizer) override;
   void end_updates() override;
   void abort(std::string_view words) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
@@ -101,13 +105,19 @@ class ShardedParallel : public Parallelism {
   struct Exposed;
   struct Sharded {
     std::unique_ptr<ShardedModel> model;
+    std::set<const c10::TensorImpl*> trained;  // what its optimizer updates
     SharedBuffers buffers;
     std::optional<ShardBuffers> of_shards;  // with virtual ranks, in place of `buffers`
+    bool is_stale = false;                  // since an update: parameters of stage 1 and 2
+
+    bool is_of(const optim::Optimizer& optimizer) const;
   };
 
   void make_whole(ModelHandle& model, at::Device device);
   void enter(bool syncs, bool announces);
   void leave() noexcept;
+  void announce(bool announces);
+  void bring_up_to_date(Sharded& sharded);
   /// With virtual ranks: stays in the step of those that have more shards of its batch.
   void follow_shards(const Group& peers);
   State gather_state(const optim::Optimizer& optimizer) const;
@@ -122,13 +132,13 @@ class ShardedParallel : public Parallelism {
   std::map<const c10::TensorImpl*, std::vector<parallel::Slice>> slices_;  // of tensors that the optimizer updates
   std::map<const c10::TensorImpl*, at::Tensor> trained_;                   // by the model's parameter
   std::map<const c10::TensorImpl*, std::vector<std::int64_t>> sizes_;      // of the whole parameters of those
+  std::map<const c10::TensorImpl*, at::Tensor> leaves_;                    // of graphs, for those
   std::vector<Sharded> models_;
   std::vector<std::unique_ptr<ShardedModel::Step>> steps_;
   std::weak_ptr<void> exposed_;
   std::map<const optim::Optimizer*, State> states_;  // whole ones, while exposed
   std::int64_t source_ = -1;                         // the first rank that has batches, by the last packet
   bool has_ended_ = false;                           // this rank's pass
-  bool has_updated_ = false;                         // since parameters of stage 1 and 2 were brought up to date
   bool syncs_ = true;                                // the window closes with the step in progress
   bool announces_ = false;                           // the collectives of the step in progress
   const Group* announced_to_ = nullptr;              // the ranks that hear of them

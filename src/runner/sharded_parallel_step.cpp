@@ -36,22 +36,26 @@ void ShardedParallel::sync_gradients(bool last) {
 void ShardedParallel::enter(bool syncs, bool announces) {
   syncs_ = syncs;
   announces_ = announces;
-  for (std::size_t at = 0; at < models_.size(); ++at) {
-    ShardedModel& model = *models_[at].model;
-    model.set_requires_gradient_sync(syncs);
-    model.set_announcer(
-        announces
-            ? [this, at](char kind,
-                         std::size_t unit) { meet(*announced_to_, Purpose::statistics, announcement(at, kind, unit)); }
-            : ShardedModel::Announcer());
-    steps_.push_back(std::make_unique<ShardedModel::Step>(model));
+  announce(announces);
+  for (const Sharded& sharded : models_) {
+    sharded.model->set_requires_gradient_sync(syncs);
+    steps_.push_back(std::make_unique<ShardedModel::Step>(*sharded.model));
   }
 }
 
 void ShardedParallel::leave() noexcept {
   steps_.clear();
-  for (const Sharded& sharded : models_) {
-    sharded.model->set_announcer({});
+  announce(false);
+}
+
+/// Whether ranks without a batch hear of the collectives of the step in progress.
+void ShardedParallel::announce(bool announces) {
+  for (std::size_t at = 0; at < models_.size(); ++at) {
+    models_[at].model->set_announcer(
+        announces
+            ? [this, at](char kind,
+                         std::size_t unit) { meet(*announced_to_, Purpose::statistics, announcement(at, kind, unit)); }
+            : ShardedModel::Announcer());
   }
 }
 
@@ -74,6 +78,17 @@ void ShardedParallel::begin_step(const WindowPlace& place) {
                    "rank without more; set dataloader.drop_last");
   announced_to_ = &group();
   enter(place.closes, follows);
+}
+
+// The gradients of one of several models are those of the tensors in its graph, not of rows.
+void ShardedParallel::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
+                               const BackwardOptions& options) {
+  BackwardOptions own = options;
+  for (at::Tensor& input : own.inputs) {
+    const auto found = leaves_.find(input.unsafeGetTensorImpl());
+    input = found != leaves_.end() ? found->second : input;
+  }
+  Parallelism::backward(loss, seed, place, own);
 }
 
 void ShardedParallel::end_step(const WindowPlace&) noexcept { leave(); }
@@ -131,15 +146,26 @@ void ShardedParallel::end_shard(optim::Optimizer&) {
   }
 }
 
-void ShardedParallel::reduce_gradients(optim::Optimizer&) {
+bool ShardedParallel::Sharded::is_of(const optim::Optimizer& optimizer) const {
+  const auto& groups = optimizer.param_groups();
+  return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return std::any_of(group.params.begin(), group.params.end(),
+                       [&](const at::Tensor& param) { return trained.count(param.unsafeGetTensorImpl()) > 0; });
+  });
+}
+
+void ShardedParallel::reduce_gradients(optim::Optimizer& optimizer) {
   const Wait wait(*this);
   const PendingScope pending("the sum of gradients");
-  has_updated_ = true;
+  announce(false);  // all ranks are here
   for (Sharded& sharded : models_) {
-    sharded.model->set_announcer({});
-    // Of the last step of a rank whose pass has ended, and at the end of a run, no sum was asked for.
-    sharded.model->set_requires_gradient_sync(true);
+    const bool is_updated = models_.size() == 1 || sharded.is_of(optimizer);
+    // Of the last step of a rank whose pass has ended, and at the end of a run, no sum was asked for. Of another model,
+    // through which the loss went, only the memory is freed.
+    sharded.model->set_requires_gradient_sync(is_updated);
     sharded.model->finish_backward();
+    sharded.model->set_requires_gradient_sync(syncs_);
+    sharded.is_stale |= is_updated;
     if (sharded.of_shards) {
       sharded.of_shards->combine();
     } else if (source_ >= 0) {
@@ -147,15 +173,25 @@ void ShardedParallel::reduce_gradients(optim::Optimizer&) {
       sharded.buffers.broadcast(context_.group("fsdp"), static_cast<int>(source));
     }
   }
+  announce(announces_ && !steps_.empty());
 }
 
-// After the update, of which all ranks know.
-void ShardedParallel::end_updates() {
-  if (std::exchange(has_updated_, false)) {
-    for (const Sharded& sharded : models_) {
-      sharded.model->update_parameters();
-    }
+void ShardedParallel::bring_up_to_date(Sharded& sharded) {
+  if (std::exchange(sharded.is_stale, false)) {
+    sharded.model->update_parameters();
   }
+}
+
+// After the update, of which all ranks know. The loss of the next model may use this one's parameters.
+void ShardedParallel::zero_grad(optim::Optimizer& optimizer) {
+  Parallelism::zero_grad(optimizer);
+  if (models_.size() > 1) {
+    std::for_each(models_.begin(), models_.end(), [this](Sharded& sharded) { bring_up_to_date(sharded); });
+  }
+}
+
+void ShardedParallel::end_updates() {
+  std::for_each(models_.begin(), models_.end(), [this](Sharded& sharded) { bring_up_to_date(sharded); });
 }
 
 void ShardedParallel::abort(std::string_view words) {
@@ -182,6 +218,9 @@ void ShardedParallel::set_timeout(std::chrono::milliseconds timeout) {
 
 void ShardedParallel::drop_gradients(optim::Optimizer& optimizer) {
   for (const Sharded& sharded : models_) {
+    if (models_.size() > 1 && !sharded.is_of(optimizer)) {
+      continue;
+    }
     sharded.model->zero_grad();
     if (TreeSum* const sums = sharded.of_shards ? sharded.of_shards->sums() : nullptr) {
       sums->drop();

@@ -133,44 +133,16 @@ TEST_CASE("ddp: micro-batches count by their valid targets, also where a process
   }
 }
 
-/// A generator and a discriminator, whose noise is that of each record.
-struct AdversaryRunner : GanRunner {
-  using GanRunner::GanRunner;
-  ~AdversaryRunner() override { close(); }
-  dl::StepOutput train_step(dl::Batch& batch) override {
-    const auto real = batch.input.to(config().precision == "fp64" ? at::kDouble : at::kFloat);
-    const auto noise = real.flip(1);
-    for (int i = 0; i < 2; ++i) {
-      const at::Tensor fake = models["generator"](noise);
-      backward(score(models["discriminator"](real), 1.0) + score(models["discriminator"](fake.detach()), 0.0),
-               "discriminator");
-      step("discriminator");
-    }
-    const at::Tensor fake = models["generator"](noise);
-    const auto loss = score(models["discriminator"](fake), 1.0);
-    backward(loss, "generator");
-    step("generator");
-    return {fake, loss};
-  }
-};
-
 TEST_CASE("ddp: several models with their own optimizers, windows and averages are those of one process",
           "[runner][ddp]") {
-  const auto models = [](TinyConfig& config) {
-    config.optim.momentum.reset();
-    config.optim.models["generator"].lr = 0.05;
-    config.optim.models["generator"].momentum = 0.9;
-    config.optim.models["discriminator"].type = "adamw";
-    config.optim.models["discriminator"].eps = 1e-3;
-    config.dataloader.splits["train"].drop_last = true;
-  };
   const DdpCase cases[] = {
-      {"two models", models},
-      {"two models, clipped", [&](TinyConfig& config) { models(config), config.max_grad_norm = 0.05; }},
+      {"two models", set_adversaries},
+      {"two models, clipped", [&](TinyConfig& config) { set_adversaries(config), config.max_grad_norm = 0.05; }},
       {"two models, windows of one",
-       [&](TinyConfig& config) { models(config), config.optim.models["generator"].accum_steps = 2; }},
-      {"two models, averages", [&](TinyConfig& config) { models(config), config.ema.enabled = true; }},
-      {"two models in float64", [&](TinyConfig& config) { models(config), config.precision = "fp64"; }, false, 1e-12},
+       [&](TinyConfig& config) { set_adversaries(config), config.optim.models["generator"].accum_steps = 2; }},
+      {"two models, averages", [&](TinyConfig& config) { set_adversaries(config), config.ema.enabled = true; }},
+      {"two models in float64", [&](TinyConfig& config) { set_adversaries(config), config.precision = "fp64"; }, false,
+       1e-12},
   };
   for (const DdpCase& ddp_case : cases) {
     compare_ddp<AdversaryRunner>(ddp_case, 2, 4);

@@ -67,4 +67,34 @@ inline TinyConfig gan_config(const Folder& folder) {
   return config;
 }
 
+/// A generator and a discriminator, whose noise is that of each record.
+struct AdversaryRunner : GanRunner {
+  using GanRunner::GanRunner;
+  ~AdversaryRunner() override { close(); }
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    const auto real = batch.input.to(config().precision == "fp64" ? at::kDouble : at::kFloat);
+    const auto noise = real.flip(1);
+    for (int i = 0; i < 2; ++i) {
+      const at::Tensor fake = models["generator"](noise);
+      backward(score(models["discriminator"](real), 1.0) + score(models["discriminator"](fake.detach()), 0.0),
+               "discriminator");
+      step("discriminator");
+    }
+    const at::Tensor fake = models["generator"](noise);
+    const auto loss = score(models["discriminator"](fake), 1.0);
+    backward(loss, "generator");
+    step("generator");
+    return {fake, loss};
+  }
+};
+
+inline void set_adversaries(TinyConfig& config) {
+  config.optim.momentum.reset();
+  config.optim.models["generator"].lr = 0.05;
+  config.optim.models["generator"].momentum = 0.9;
+  config.optim.models["discriminator"].type = "adamw";
+  config.optim.models["discriminator"].eps = 1e-3;
+  config.dataloader.splits["train"].drop_last = true;
+}
+
 }  // namespace runner_test

@@ -74,6 +74,40 @@ TEST_CASE("fsdp: two processes with half the batch and half the parameters each 
   }
 }
 
+TEST_CASE("fsdp: several models with their own optimizers, windows and averages are those of one process",
+          "[runner][fsdp]") {
+  const auto stage = [](std::int64_t number, bool shared_memory) {
+    return [=](TinyConfig& config) {
+      set_adversaries(config);
+      config.fsdp.stage = number;
+      config.fsdp.shared_memory = shared_memory;
+      config.fsdp.units = {"Linear"};
+      config.max_grad_norm = 0.05;
+    };
+  };
+  for (const bool shared_memory : {true, false}) {
+    compare_fsdp<AdversaryRunner>({"two models, stage 3", stage(3, shared_memory)}, 2, 4);
+    compare_fsdp<AdversaryRunner>({"two models, stage 2", stage(2, shared_memory)}, 2, 4);
+    compare_fsdp<AdversaryRunner>({"two models, stage 1", stage(1, shared_memory)}, 2, 4);
+    compare_fsdp<AdversaryRunner>({"two models, windows of one",
+                                   [&](TinyConfig& config) {
+                                     stage(3, shared_memory)(config);
+                                     config.optim.models["generator"].accum_steps = 2;
+                                   }},
+                                  2, 4);
+  }
+  compare_fsdp<AdversaryRunner>(
+      {"two models, averages", [&](TinyConfig& config) { stage(3, true)(config), config.ema.enabled = true; }}, 2, 4);
+  compare_fsdp<AdversaryRunner>({"two models, replicas",
+                                 [&](TinyConfig& config) {
+                                   stage(3, true)(config);
+                                   config.stack = "parallel";
+                                   config.parallel.axes.replicate = 2;
+                                   config.parallel.axes.shard = 2;
+                                 }},
+                                4, 2);
+}
+
 TEST_CASE("fsdp: ranks with other numbers of batches, in training and evaluation, are one with the whole",
           "[runner][fsdp]") {
   compare_fsdp({"three ranks", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 3, 3);
@@ -128,28 +162,37 @@ TEST_CASE("parallel: ranks that compute the same samples count them once", "[run
   compare_fsdp<SameRunner>({"shard 2 x tensor 2, with a last batch that not all ranks have", grid(2, 2, 1)}, 4, 7, 2);
 }
 
+template <class Base>
+void check_resume(TinyConfig config) {
+  const auto train = [&](const dl::Group& group) {
+    FsdpRunner<Base> runner(config, group);
+    runner.train();
+    return runner.numbers();
+  };
+  config.epochs = 4;
+  const auto expected =
+      danling_test::run_ranks(2, [&](const dl::Group& group) { return train_fsdp<Base>(config, group); });
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.auto_resume = true;
+  for (const std::int64_t epochs : {2, 3}) {
+    config.epochs = epochs;
+    danling_test::run_ranks(2, train);
+  }
+  config.epochs = 4;
+  CHECK(danling_test::run_ranks(2, train) == expected);
+}
+
 TEST_CASE("fsdp: a run that is resumed goes on as if it had not ended", "[runner][fsdp]") {
   TinyConfig config = fsdp_config();
   config.optim.type = "adamw", config.optim.momentum.reset(), config.optim.eps = 1e-3;
   config.dataloader.batch_size = 4;
   config.fsdp.units = {"Linear"};
-  config.epochs = 4;
-  const auto expected = danling_test::run_ranks(2, [&](const dl::Group& group) { return train_fsdp(config, group); });
-  const Folder folder;
-  config.workspace_root = folder.path().string();
-  config.auto_resume = true;
-  config.epochs = 2;
-  const auto train = [&](const dl::Group& group) {
-    FsdpRunner<> runner(config, group);
-    runner.train();
-    return runner.numbers();
-  };
-  danling_test::run_ranks(2, train);
-  config.epochs = 3;
-  danling_test::run_ranks(2, train);
-  config.epochs = 4;
-  const auto resumed = danling_test::run_ranks(2, train);
-  CHECK(resumed == expected);
+  check_resume<TinyRunner>(config);
+  set_adversaries(config);
+  check_resume<AdversaryRunner>(config);
+  config.checkpoint.backend = "dcp";
+  check_resume<AdversaryRunner>(config);
 }
 
 TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][fsdp]") {

@@ -95,6 +95,9 @@ class ShardedModel {
   at::Tensor rows_of(const at::Tensor& parameter) const;
   /// The same of any ShardedModel; the tensor itself where it is not sharded.
   static at::Tensor trained(const at::Tensor& parameter);
+  /// The tensor whose gradient a backward pass computes where operators use a parameter of any ShardedModel, for the
+  /// `inputs` of torch::autograd::backward; the tensor itself where it is not sharded.
+  static at::Tensor leaf(const at::Tensor& parameter);
   /// First row and number of rows of this rank, of a parameter with as many rows.
   std::pair<std::int64_t, std::int64_t> row_range(std::int64_t rows) const;
   /// Names of the units, with the number of values in each; the rest of the model is "".
