@@ -66,9 +66,12 @@ void TorchRunnerBase::Averages::build() {
     }
     detail::AveragesOfModel made;
     if (const auto options = enabled_options(runner_.config().ema, name)) {
-      const NamedTensors trained = runner_.parallelism().trained_parameters(handle);
-      made.ema.emplace(detail::trained_state(runner_.parallelism(), handle), trained, *options);
-      made.ema->set_keeps_memory(runner_.parallelism().splits_parameters());
+      const Parallelism& parallelism = runner_.parallelism();
+      const bool whole = parallelism.has_whole_parameters();
+      made.ema.emplace(whole ? handle.named_state() : detail::trained_state(parallelism, handle),
+                       whole ? handle.named_parameters() : parallelism.trained_parameters(handle), *options);
+      // Others read rows where they are, and slices have more than values.
+      made.ema->set_keeps_memory(!whole || parallelism.splits_parameters() || !parallelism.has_same_weights());
     }
     if (const auto options = enabled_options(runner_.config().swa, name)) {
       const auto state = handle.named_state();
@@ -132,6 +135,9 @@ void TorchRunnerBase::Averages::update(Learner& learner) {
   }
   auto& averages = found->second;
   if (averages.ema) {
+    if (runner_.parallelism().splits_parameters() && runner_.parallelism().has_whole_parameters()) {
+      runner_.parallelism().parameters_changed();  // the average is of the whole ones
+    }
     averages.ema->update(learner.unread_flag);
   }
   if (averages.swa && !by_epochs()) {
@@ -207,7 +213,7 @@ void TorchRunnerBase::Averages::add_evaluated(State& weights) {
   }
   for (auto& [name, averages] : all().models) {
     if (const auto* average = averages.evaluated()) {
-      (name.empty() ? weights : weights["models"][name])["ema"] = weights_of(*average);
+      (name.empty() ? weights : weights["models"][name])["ema"] = weights_of(name, *average);
     }
   }
 }

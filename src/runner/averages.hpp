@@ -142,9 +142,15 @@ class TorchRunnerBase::Averages {
   bool by_epochs() const { return !runner_.is_step_mode(); }
   std::int64_t position() const;
   void set_applied(bool applied);
-  State weights_of(const optim::WeightAverage& average);
+  /// For a checkpoint: whole, or this rank's parts for one of shards.
+  State weights_of(const std::string& name, const optim::WeightAverage& average);
   State gathered(const std::string& name, const State& weights);
-  State own_parts(const std::string& name, const State& weights);
+  /// The parts of this rank, or the whole ones where the average is of these, from whole ones or parts. Called by all
+  /// ranks.
+  State as_averaged(const std::string& name, const State& weights);
+  const ModelHandle& model_of(const std::string& name) const {
+    return name.empty() ? runner_.model : runner_.models.at(name);
+  }
   std::int64_t batch_limit(const data::LoaderBase& loader) const;
   std::int64_t pass(const std::string& split, const std::vector<const ModelHandle*>& handles);
   void load(const std::string& name, const std::string& key, optim::WeightAverage& average, const State& part,

@@ -7,6 +7,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/averages.hpp"
+#include "runner/shard_states.hpp"
 
 namespace danling::inline v0 {
 
@@ -22,7 +23,7 @@ void TorchRunnerBase::Averages::save(const std::string& name, State& part) {
   State counters = State::Map();
   const auto put = [&](const char* key, const optim::WeightAverage& average) {
     State own = average.state_dict();
-    part[key] = own.at("weights").is_null() ? State() : weights_of(average);
+    part[key] = own.at("weights").is_null() ? State() : weights_of(name, average);
     own.map().erase("weights");
     counters[key] = std::move(own);
   };
@@ -71,7 +72,7 @@ void TorchRunnerBase::Averages::load(const std::string& name, const std::string&
   const bool has_weights = weights != nullptr && weights->is_map();
   const std::int64_t position = key == "swa" ? this->position() : runner_.state_.train.global_step;
   State own;
-  own["weights"] = has_weights ? own_parts(name, *weights) : State();
+  own["weights"] = has_weights ? as_averaged(name, *weights) : State();
   own["n_averaged"] = has_weights ? std::max<std::int64_t>(position, 1) : 0;  // of a program or another release
   own["updates"] = position;
   for (const char* count : {"n_averaged", "updates", "left_out"}) {
@@ -105,34 +106,66 @@ NamedTensors detail::trained_state(const Parallelism& parallelism, const ModelHa
 State TorchRunnerBase::Averages::gathered(const std::string& name, const State& weights) {
   const Parallelism& parallelism = runner_.parallelism();
   State out = State::Map();
-  for (const auto& [key, trained] :
-       detail::trained_state(parallelism, name.empty() ? runner_.model : runner_.models.at(name))) {
-    out[key] = parallelism.whole_of(trained, weights.at(key).tensor());
+  const NamedTensors state = model_of(name).named_state();
+  const NamedTensors trained = detail::trained_state(parallelism, model_of(name));
+  for (std::size_t at = 0; at < state.size(); ++at) {
+    const auto& [key, rows] = trained[at];
+    out[key] = parallelism.whole_of(rows, weights.at(key).tensor()).reshape(state[at].second.sizes());
   }
   return out;
 }
 
-State TorchRunnerBase::Averages::own_parts(const std::string& name, const State& weights) {
+State TorchRunnerBase::Averages::as_averaged(const std::string& name, const State& weights) {
   const Parallelism& parallelism = runner_.parallelism();
-  State out(weights);
-  if (parallelism.splits_parameters()) {
-    for (const auto& [key, trained] :
-         detail::trained_state(parallelism, name.empty() ? runner_.model : runner_.models.at(name))) {
-      if (const State* whole = weights.find(key); whole != nullptr && whole->is_tensor()) {
-        out[key] = parallelism.part_of(trained, whole->tensor());
-      }
+  const NamedTensors state = model_of(name).named_state();
+  const NamedTensors trained = detail::trained_state(parallelism, model_of(name));
+  State own(weights);
+  bool has_parts = false;
+  for (std::size_t at = 0; at < state.size(); ++at) {
+    const auto& [key, rows] = trained[at];
+    const State* saved = weights.find(key);
+    if (saved == nullptr && rows.numel() == 0 && state[at].second.dim() == 0) {
+      own[key] = rows.detach();  // another rank has the scalar
+    } else if (saved != nullptr && saved->is_tensor()) {
+      const at::Tensor part = parallelism.part_of(rows, saved->tensor());
+      own[key] = part.numel() == rows.numel() ? part.reshape(rows.sizes()) : part;
+      has_parts |= saved->tensor().sizes() != state[at].second.sizes();
+    }
+  }
+  if (!parallelism.has_whole_parameters() || !parallelism.splits_parameters()) {
+    return own;
+  }
+  const auto ranks = parallelism.group().all_gather(std::string(has_parts ? "1" : "0"));
+  return std::find(ranks.begin(), ranks.end(), "1") == ranks.end() ? weights : gathered(name, own);
+}
+
+State TorchRunnerBase::Averages::weights_of(const std::string& name, const optim::WeightAverage& average) {
+  const auto whole = runner_.averages_->whole.find(&average);
+  if (whole != runner_.averages_->whole.end()) {
+    return whole->second;
+  }
+  if (!runner_.saves_shards() || runner_.shard_states().is_exposed()) {
+    return average.weights();
+  }
+  State out = average.weights();
+  const NamedTensors state = model_of(name).named_state();
+  const NamedTensors trained = detail::trained_state(runner_.parallelism(), model_of(name));
+  for (std::size_t at = 0; at < state.size(); ++at) {
+    const auto& [key, rows] = trained[at];
+    const at::Tensor part = runner_.parallelism().part_of(rows, out.at(key).tensor());
+    if (state[at].second.dim() > 0) {
+      out[key] = part;
+    } else if (part.numel() > 0) {
+      out[key] = part.reshape({});
+    } else {
+      out.map().erase(key);  // another rank has the scalar
     }
   }
   return out;
 }
 
-State TorchRunnerBase::Averages::weights_of(const optim::WeightAverage& average) {
-  const auto whole = runner_.averages_->whole.find(&average);
-  return whole != runner_.averages_->whole.end() ? whole->second : average.weights();
-}
-
 std::shared_ptr<void> TorchRunnerBase::Averages::expose(std::shared_ptr<void> parameters) {
-  if (runner_.averages_ == nullptr || parameters == nullptr || !runner_.parallelism().splits_parameters()) {
+  if (runner_.averages_ == nullptr || parameters == nullptr || runner_.parallelism().has_whole_parameters()) {
     return parameters;
   }
   detail::ModelAverages& averages = all();

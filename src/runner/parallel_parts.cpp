@@ -413,6 +413,22 @@ void Grid::check_pipeline() const {
                      "expected a single loss with parallel.axes.pipeline above 1, got Losses");
 }
 
+void Grid::convert_outputs(std::vector<StagePart>& parts) const {
+  const at::ScalarType dtype = shard_dtype(runner_.config().fsdp.mp_policy.output_dtype);
+  for (StagePart& part : parts) {
+    const bool is_last = part.stage == stages_of(runner_.config().parallel, sharded_->context().topology()) - 1;
+    if (is_last && dtype != at::ScalarType::Undefined) {
+      part.forward = [forward = std::move(part.forward), dtype](const std::vector<at::Tensor>& inputs) {
+        std::vector<at::Tensor> out = forward(inputs);
+        for (at::Tensor& tensor : out) {
+          tensor = tensor.is_floating_point() ? tensor.to(dtype) : tensor;
+        }
+        return out;
+      };
+    }
+  }
+}
+
 parallel::PipelineOptions Grid::pipeline_options(std::function<PrecisionContext()> forward) const {
   parallel::PipelineOptions out;
   out.device = runner_.device();

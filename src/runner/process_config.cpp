@@ -111,6 +111,8 @@ void ShardPrecisionConfig::fields(Fields& f) {
   f("param_dtype", param_dtype, "type of whole parameters, in which operators compute; unset: that of the rows")
       .choices(dtypes);
   f("reduce_dtype", reduce_dtype, "type of gradients on their way; unset: that of the gradients").choices(dtypes);
+  f("output_dtype", output_dtype, "type of what the model returns, one tensor; unset: as operators compute it")
+      .choices(dtypes);
   f("cast_forward_inputs", cast_forward_inputs,
     "convert the other inputs of operators with a parameter too; unset: true");
 }
@@ -260,19 +262,6 @@ void check_grid(const RunnerConfig& config) {
           std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
       check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key, "', got 'stack: ", stack,
                          "'; unset one of the two");
-    }
-  }
-  if (is_grid && averages(config.ema)) {
-    // Averages are of rows: an evaluation puts them in place of the rows, which each forward pass gathers with stage 3.
-    check<ConfigError>(config.fsdp.stage == 3, where, "expected 'fsdp.stage: 3' beside 'ema.enabled', got ",
-                       config.fsdp.stage, "; unset one of the two");
-    check<ConfigError>(config.checkpoint.backend != "dcp", where,
-                       "expected 'checkpoint.backend: file' beside 'ema.enabled' with 'stack: ", stack,
-                       "', got dcp; unset one of the two");
-    for (const ParallelAxis& axis : config.parallel.axes.list()) {
-      check<ConfigError>(axis.name == "replicate" || axis.name == "shard" || axis.name == "context" || axis.degree == 1,
-                         where, "expected no axis that cuts the model beside 'ema.enabled', got 'parallel.axes.",
-                         axis.name, "': ", axis.degree, "; unset one of the two");
     }
   }
   check<ConfigError>(is_grid || config.fsdp.units.empty(), where,

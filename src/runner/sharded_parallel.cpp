@@ -47,21 +47,13 @@ void each_state_tensor(State& state, const std::vector<at::Tensor>& params, cons
   *entries = std::move(changed);
 }
 
-at::ScalarType dtype_of(const std::optional<std::string>& name) {
-  return !name                ? at::ScalarType::Undefined
-         : *name == "float32" ? at::kFloat
-         : *name == "float64" ? at::kDouble
-         : *name == "float16" ? at::kHalf
-                              : at::kBFloat16;
-}
-
 ShardOptions shard_options(const FsdpConfig& config) {
   ShardOptions out;
   out.units = config.units;
   out.stage = static_cast<int>(config.stage);
   out.prefetch = config.prefetch;
-  out.mixed_precision.param_dtype = dtype_of(config.mp_policy.param_dtype);
-  out.mixed_precision.reduce_dtype = dtype_of(config.mp_policy.reduce_dtype);
+  out.mixed_precision.param_dtype = shard_dtype(config.mp_policy.param_dtype);
+  out.mixed_precision.reduce_dtype = shard_dtype(config.mp_policy.reduce_dtype);
   out.mixed_precision.cast_forward_inputs = config.mp_policy.cast_forward_inputs.value_or(true);
   out.offload = config.offload_policy.has_value();
   out.shared_memory = config.shared_memory;
@@ -69,6 +61,14 @@ ShardOptions shard_options(const FsdpConfig& config) {
 }
 
 }  // namespace
+
+at::ScalarType shard_dtype(const std::optional<std::string>& name) {
+  return !name                ? at::ScalarType::Undefined
+         : *name == "float32" ? at::kFloat
+         : *name == "float64" ? at::kDouble
+         : *name == "float16" ? at::kHalf
+                              : at::kBFloat16;
+}
 
 /// Whole parameters and states, while it lives.
 struct ShardedParallel::Exposed {
@@ -191,6 +191,7 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
                      "expected one model with parallel.virtual_ranks, got several in `models`");
   check<ConfigError>(model.lora() == nullptr, "runner.materialize_model",
                      "expected no adapters ('lora') with stack: ", name(), ", got some; use stack: ddp");
+  model.set_output_dtype(shard_dtype(options_.mp_policy.output_dtype));
   SharedBuffers buffers(model);
   ShardOptions options = shard_options(options_);
   options.reshard_after_forward = options_.reshard_after_forward.value_or(!is_staged);

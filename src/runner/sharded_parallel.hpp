@@ -24,6 +24,9 @@ namespace danling::inline v0::detail {
 /// @throws ConfigError, with the arithmetic, when it does not fit the world size
 ParallelTopology grid_topology(std::int64_t world_size, std::int64_t rank, std::vector<ParallelAxis> axes);
 
+/// A type of `fsdp.mp_policy`; undefined for none.
+at::ScalarType shard_dtype(const std::optional<std::string>& name);
+
 /// Sums gradients over the axes of the domain `fsdp`; parameters are sharded over the axis `shard`. Slices (tensor,
 /// expert) and stages (pipeline) are the model's: they communicate by themselves.
 class ShardedParallel : public Parallelism {
@@ -76,6 +79,7 @@ class ShardedParallel : public Parallelism {
   void parameters_changed() override;
 
   bool splits_parameters() const override;
+  bool has_whole_parameters() const override;
   at::Tensor whole_of(const at::Tensor& trained, const at::Tensor& part) const override;
   at::Tensor part_of(const at::Tensor& trained, const at::Tensor& whole) const override;
 

@@ -11,9 +11,15 @@ bool ShardedParallel::can_expose() const {
 }
 
 void ShardedParallel::parameters_changed() {
-  for (const Sharded& sharded : models_) {
+  for (Sharded& sharded : models_) {
     sharded.model->update_parameters();
+    sharded.is_stale = false;
   }
+}
+
+bool ShardedParallel::has_whole_parameters() const {
+  const bool has_rows = splits_parameters() || options_.offload_policy || options_.mp_policy.param_dtype;
+  return options_.stage < 3 || !has_rows;
 }
 
 std::optional<TensorPlace> ShardedParallel::place_of(const at::Tensor& parameter) const {

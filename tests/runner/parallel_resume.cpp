@@ -41,8 +41,8 @@ std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout
   return ranks;
 }
 
-void check_as_one_process(const std::vector<dl::State>& ranks) {
-  const auto expected = whole_parameters({one_process()});
+void check_as(const dl::State& whole, const std::vector<dl::State>& ranks) {
+  const auto expected = whole_parameters({whole});
   const auto got = whole_parameters(ranks);
   REQUIRE(got.size() == expected.size());
   for (const auto& [name, tensor] : expected) {
@@ -51,10 +51,11 @@ void check_as_one_process(const std::vector<dl::State>& ranks) {
   }
   for (const dl::State& rank : ranks) {
     CHECK(rank.at("step").integer() == 50);
-    CHECK(rank.at("results").at("val").number() ==
-          Approx(one_process().at("results").at("val").number()).epsilon(1e-6));
+    CHECK(rank.at("results").at("val").number() == Approx(whole.at("results").at("val").number()).epsilon(1e-6));
   }
 }
+
+void check_as_one_process(const std::vector<dl::State>& ranks) { check_as(one_process(), ranks); }
 
 TEST_CASE("ParallelRunner: a run goes on with other grids, between checkpoints of shards", "[runner][parallel]") {
   const std::vector<std::string> units{"Block"};
@@ -70,6 +71,27 @@ TEST_CASE("ParallelRunner: a run goes on with other grids, between checkpoints o
   continue_gpt(alone.path(), sliced, 17);
   continue_gpt(alone.path(), one, 31, 17);
   check_as_one_process(continue_gpt(alone.path(), sliced, 50, 31));
+}
+
+TEST_CASE("ParallelRunner: averages of slices and stages are those of one process, also with other grids",
+          "[runner][parallel]") {
+  const auto averaged = [](const std::function<void(GptTestConfig&)>& set) {
+    return [set](GptTestConfig& config) {
+      set(config);
+      config.ema.enabled = true;
+      config.ema.decay = 0.8;
+    };
+  };
+  GptTestConfig config;
+  averaged([](GptTestConfig&) {})(config);
+  const dl::State whole = dl::unpack_state(train_gpt(config, dl::Group()));
+  CHECK(whole.at("results").at("val").number() != Approx(one_process().at("results").at("val").number()).epsilon(1e-3));
+  const Layout sharded{"shard x tensor", 4, averaged(grid({.shard = 2, .tensor = 2}, {"Block"})), 2};
+  const Layout staged{"shard x pipeline", 4, averaged(grid({.shard = 2, .pipeline = 2}, {"Block"})), 2};
+  const Folder folder;
+  continue_gpt(folder.path(), sharded, 11);
+  continue_gpt(folder.path(), staged, 23, 11);
+  check_as(whole, continue_gpt(folder.path(), sharded, 50, 23));
 }
 
 TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of another adopts its history",

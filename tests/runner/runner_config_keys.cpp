@@ -96,6 +96,7 @@ constexpr SpecifiedKey specified[] = {
     {"fsdp.reshard_after_forward", "null"},
     {"fsdp.shard_placement_fn", "null"},
     {"fsdp.mp_policy.param_dtype", "null"},
+    {"fsdp.mp_policy.output_dtype", "null"},
     {"fsdp.offload_policy", "null"},
     {"fsdp.ignored_params", "null"},
     {"compile.enable", "false"},

@@ -74,6 +74,28 @@ TEST_CASE("fsdp: two processes with half the batch and half the parameters each 
   }
 }
 
+/// Its predictions have the type of `fsdp.mp_policy.output_dtype`.
+struct TypedOutputRunner : TinyRunner {
+  using TinyRunner::TinyRunner;
+  ~TypedOutputRunner() override { close(); }
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    dl::StepOutput out = TinyRunner::train_step(batch);
+    danling_test::expect(out.prediction.scalar_type() == at::kFloat, "predictions in float32");
+    return out;
+  }
+};
+
+TEST_CASE("fsdp: operators compute in a type of their own, and the model returns another", "[runner][fsdp]") {
+  compare_fsdp<TypedOutputRunner>({"float64 inside",
+                                   [](TinyConfig& config) {
+                                     config.fsdp.units = {"Linear"};
+                                     config.fsdp.mp_policy.param_dtype = "float64";
+                                     config.fsdp.mp_policy.output_dtype = "float32";
+                                   },
+                                   1e-5},
+                                  2, 4);
+}
+
 TEST_CASE("fsdp: several models with their own optimizers, windows and averages are those of one process",
           "[runner][fsdp]") {
   const auto stage = [](std::int64_t number, bool shared_memory) {
@@ -201,13 +223,6 @@ TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][f
     set(config);
     return error_of<dl::ConfigError>([&] { const TinyRunner runner(config); });
   };
-  CHECK(message([](TinyConfig& config) { config.ema.enabled = true, config.fsdp.stage = 2; }) ==
-        "[config.validate] expected 'fsdp.stage: 3' beside 'ema.enabled', got 2; unset one of the two");
-  CHECK(message([](TinyConfig& config) {
-          config.stack = "parallel", config.ema.enabled = true, config.parallel.axes.tensor = 2;
-        }) ==
-        "[config.validate] expected no axis that cuts the model beside 'ema.enabled', got 'parallel.axes.tensor': 2; "
-        "unset one of the two");
   CHECK(message([](TinyConfig& config) { config.compile.enable = true; }) ==
         "[config.validate] expected 'stack: ddp' beside 'compile.enable', got 'stack: fsdp'; unset one of the two");
   CHECK(message([](TinyConfig& config) { config.stack = "ddp", config.fsdp.units = {"Linear"}; }) ==

@@ -46,6 +46,10 @@ TEST_CASE("fsdp: an average of rows is that of one process, in training, evaluat
   TinyConfig config = averaged_config();
   SECTION("shared memory") {}
   SECTION("collectives") { config.fsdp.shared_memory = false; }
+  SECTION("stage 1") { config.fsdp.stage = 1; }
+  SECTION("stage 2, in checkpoints of shards") { config.fsdp.stage = 2, config.checkpoint.backend = "dcp"; }
+  SECTION("in checkpoints of shards") { config.checkpoint.backend = "dcp"; }
+  SECTION("rows on the host") { config.fsdp.offload_policy = "cpu"; }
   SECTION("of some updates, with buffers") {
     config.ema.interval = 2, config.ema.start = 3, config.ema.use_buffers = true;
   }
@@ -66,7 +70,11 @@ TEST_CASE("fsdp: a run goes on with another number of processes", "[runner][fsdp
   at::set_num_threads(1);
   TinyConfig config = averaged_config();
   SECTION("with an average") {}
-  SECTION("stage 1") { config.fsdp.stage = 1, config.ema = {}; }
+  SECTION("stage 1") { config.fsdp.stage = 1; }
+  SECTION("stage 1, in checkpoints of shards") {
+    config.fsdp.stage = 1, config.checkpoint.backend = "dcp", config.parallel.allow_degree_change = true;
+  }
+  SECTION("in checkpoints of shards") { config.checkpoint.backend = "dcp", config.parallel.allow_degree_change = true; }
   const std::string expected = train_in_turn(config, {{1, 4}});
   CHECK(relative_difference(train_in_turn(config, {{1, 1}, {2, 2}, {4, 3}, {1, 4}}), expected) < 1e-5);
 }

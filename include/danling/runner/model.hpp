@@ -149,7 +149,11 @@ class ModelHandle {
   /// Runs the model's `forward(Tensor)`. @throws StateError when it is empty or its forward takes another type.
   at::Tensor operator()(const at::Tensor& input) const {
     check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
-    return concept_->forward(input);
+    at::Tensor out = concept_->forward(input);
+    if (output_dtype_ != at::ScalarType::Undefined && out.is_floating_point()) [[unlikely]] {
+      return out.to(output_dtype_);
+    }
+    return out;
   }
   template <class I>
   requires(!detail::TensorLike<I>) at::Tensor operator()(const I& input) const { return forward(input); }
@@ -170,6 +174,9 @@ class ModelHandle {
     } else {
       check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
       if (typed_.fits<I, P>()) {
+        if (output_dtype_ != at::ScalarType::Undefined) [[unlikely]] {
+          return with_dtype(typed_.call<P>(concept_->get(), &input), output_dtype_);
+        }
         return typed_.call<P>(concept_->get(), &input);
       }
       if (is_script()) {
@@ -207,6 +214,10 @@ class ModelHandle {
       return *static_cast<T*>(concept_->get());
     }
   }
+
+  /// Type of what a forward of this handle returns, where that is a floating tensor. One that returns something else
+  /// then throws StateError.
+  void set_output_dtype(at::ScalarType dtype) { output_dtype_ = dtype; }
 
   /// Address of the object that was assigned; null when empty.
   const void* address() const { return concept_.get(); }
@@ -291,6 +302,16 @@ class ModelHandle {
     }
   }
 
+  template <class P>
+  static P with_dtype(P output, at::ScalarType dtype) {
+    if constexpr (std::same_as<P, at::Tensor>) {
+      return output.is_floating_point() ? output.to(dtype) : output;
+    } else {
+      fail<StateError>("runner.model",
+                       "expected a model that returns one tensor with fsdp.mp_policy.output_dtype, got another type");
+    }
+  }
+
   template <class Impl>
   std::shared_ptr<Impl> shared() const {
     if (type_ != nullptr && *type_ == typeid(Impl)) {
@@ -311,6 +332,7 @@ class ModelHandle {
   std::shared_ptr<nn::LoraAdapters> lora_;
   const std::type_info* type_ = nullptr;
   detail::TypedCall typed_;
+  at::ScalarType output_dtype_ = at::ScalarType::Undefined;
 };
 
 }  // namespace danling::inline v0

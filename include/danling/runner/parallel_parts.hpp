@@ -120,6 +120,8 @@ class Grid {
   void check_slices() const;
   /// @throws ConfigError for what a pipeline cannot do
   void check_pipeline() const;
+  /// The last stage returns `fsdp.mp_policy.output_dtype`.
+  void convert_outputs(std::vector<StagePart>& parts) const;
   /// @param forward  opens the context of a forward pass
   parallel::PipelineOptions pipeline_options(std::function<PrecisionContext()> forward) const;
 

@@ -137,6 +137,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     if (topology().axis_degree("pipeline") > 1) {
       grid.check_pipeline();
       parts_ = build_pipeline_model_parts(this->model);
+      grid.convert_outputs(parts_);
       schedule_ = build_pipeline_schedule(parts_, grid.pipeline_options([this] { return forward_now(); }));
       this->model = detail::joined_parts(parts_);
     }

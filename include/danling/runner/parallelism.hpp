@@ -146,6 +146,9 @@ class Parallelism {
   virtual bool can_expose() const { return true; }
   /// Whether trained_parameters() are parts of the model's, in memory that others read.
   virtual bool splits_parameters() const { return false; }
+  /// Whether models have the values of all their parameters between steps, also where trained_parameters() are parts:
+  /// then once parameters_changed() was called after an update.
+  virtual bool has_whole_parameters() const { return true; }
   /// A tensor with a value for each of a trained parameter's, of the whole parameter. Called by all ranks.
   virtual at::Tensor whole_of(const at::Tensor& /*trained*/, const at::Tensor& part) const { return part; }
   /// The part of this rank.

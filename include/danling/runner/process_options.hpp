@@ -67,6 +67,7 @@ struct DdpConfig {
 struct ShardPrecisionConfig {
   std::optional<std::string> param_dtype;   ///< of whole parameters and their gradients
   std::optional<std::string> reduce_dtype;  ///< of gradients on their way
+  std::optional<std::string> output_dtype;  ///< of what the model returns
   std::optional<bool> cast_forward_inputs;  ///< other inputs of operators with a parameter too; unset: true
   void fields(Fields& f);
 };
