@@ -73,7 +73,7 @@ struct BeforeNode final : torch::autograd::FunctionPreHook {
     const auto owner = owner_.lock();
     const auto unit = unit_.lock();
     if (owner != nullptr && unit != nullptr) {
-      owner->before_node(*unit);
+      owner->use(*unit);
     }
     return gradients;
   }

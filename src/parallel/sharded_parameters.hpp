@@ -44,18 +44,14 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   const RowSplit& split() const { return layout_.split; }
   const std::vector<std::shared_ptr<ShardUnit>>& units() const { return units_; }
   const ShardTraffic* traffic() const { return traffic_.get(); }
-  /// Whether parameters stay whole and are plain tensors.
-  bool is_plain() const { return layout_.plain; }
   bool casts_inputs() const { return casts_inputs_; }
 
   // ---- a step -------------------------------------------------------------------------------------------------------
   void enter_step();
   void leave_step();
   bool in_step() const { return steps_ > 0; }
-  /// An operator uses a parameter of the unit.
+  /// Called before an operator with a parameter of the unit, and before the backward node of one, runs.
   void use(ShardUnit& unit);
-  /// A node that used a parameter of the unit is about to run, or has run.
-  void before_node(ShardUnit& unit) { use(unit); }
   void set_sync(bool value) { sync_ = value; }
   void set_announcer(std::function<void(char kind, std::size_t unit)> announcer) { announcer_ = std::move(announcer); }
   void follow(char kind, std::size_t unit);
@@ -108,12 +104,12 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   Order gathers_, before_[2];        // of this step, and of the last one without and with a graph
 };
 
-/// Gives a tensor of the module the keys, and where operators find its values.
+/// Sets the keys of a tensor of the module, and where operators find its values.
 void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedParameters>& owner,
                   const std::shared_ptr<ShardUnit>& unit, std::string_view name, const at::Tensor& whole);
 /// Takes the keys away; the tensor then has the memory of `whole`.
 void unmark_sharded(const at::Tensor& parameter, const at::Tensor& whole);
-/// Says which unit has the rows of a plain parameter.
+/// Records the unit that has the rows of a plain parameter.
 void remember_rows(const at::Tensor& parameter, const std::shared_ptr<ShardUnit>& unit);
 bool is_sharded(const at::Tensor& tensor);
 /// Rows of this rank; the tensor itself where it is not sharded.

@@ -1,5 +1,6 @@
 // Sharded parameters in a step: when units are gathered, freed and reduced.
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <string>
 #include <utility>
@@ -32,6 +33,14 @@ std::string any_of_ranks(const Group& group, const std::string& flags) {
   return out;
 }
 
+void check_dense(const ShardUnit& unit, const std::vector<at::Tensor>& gradients) {
+  for (std::size_t at = 0; at < gradients.size(); ++at) {
+    check<StateError>(!gradients[at].defined() || gradients[at].layout() == at::kStrided, step_where,
+                      "expected dense gradients of sharded parameters, got a sparse one of ",
+                      quote(unit.parameters()[at].name), "; create the embedding with sparse(false)");
+  }
+}
+
 }  // namespace
 
 void ShardedParameters::enter_step() {
@@ -45,20 +54,16 @@ void ShardedParameters::leave_step() {
   if (--steps_ > 0) {
     return;
   }
-  release_all();
-  if (has_begun_ && traffic_ != nullptr && !layout_.plain) {
-    const bool has_graph = has_graph_;
-    end_gathers();
+  // Called by destructors, which must not throw: where a rank has ended, the next collective throws.
+  try {
+    release_all();
     // With a graph finish_backward() comes. An error is on its way: it must not become another one.
-    if (!has_graph && std::uncaught_exceptions() == 0) {
-      try {
-        traffic_->end();
-      } catch (const DistributedError&) {
-        // A rank has ended: the next collective says so.
-      }
+    if (has_begun_ && traffic_ != nullptr && !layout_.plain && !has_graph_ && std::uncaught_exceptions() == 0) {
+      traffic_->end();
     }
+  } catch (const DistributedError&) {
   }
-  has_begun_ = false;
+  end_gathers();
   if (!layout_.plain) {
     order_.clear();
   }
@@ -73,15 +78,23 @@ void ShardedParameters::end_gathers() {
 }
 
 void ShardedParameters::release_all() {
+  std::exception_ptr error;
   for (ShardUnit* unit : std::exchange(started_, {})) {
-    if (std::uncaught_exceptions() == 0) {
-      traffic_->finish_gather(*unit);
+    try {
+      if (std::uncaught_exceptions() == 0 && error == nullptr) {
+        traffic_->finish_gather(*unit);
+      }
+    } catch (...) {
+      error = std::current_exception();  // units are freed first: they have no values
     }
   }
   for (const auto& unit : units_) {
     unit->release();
   }
   in_use_ = nullptr;
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
 }
 
 void ShardedParameters::use(ShardUnit& unit) {
@@ -112,7 +125,7 @@ void ShardedParameters::gather(ShardUnit& unit) {
   }
   gathers_.push_back(&unit);
   start_gather(unit);
-  // What this rank gathered next in the last step, so that it travels while this unit computes.
+  // The next units of the last step travel while this one computes.
   const Order& before = before_[has_graph_ ? 1 : 0];
   const std::size_t place = gathers_.size();
   if (place <= before.size() && std::equal(gathers_.begin(), gathers_.end(), before.begin())) {
@@ -182,11 +195,7 @@ void ShardedParameters::on_gradient(ShardUnit& unit, std::size_t parameter) {
 }
 
 void ShardedParameters::reduce(ShardUnit& unit, std::vector<at::Tensor> gradients) {
-  for (std::size_t at = 0; at < gradients.size(); ++at) {
-    check<StateError>(!gradients[at].defined() || gradients[at].layout() == at::kStrided, step_where,
-                      "expected dense gradients of sharded parameters, got a sparse one of ",
-                      quote(unit.parameters()[at].name), "; create the embedding with sparse(false)");
-  }
+  check_dense(unit, gradients);
   traffic_->reduce(unit, std::move(gradients));
   unit.release();
   in_use_ = in_use_ == &unit ? nullptr : in_use_;
@@ -196,11 +205,7 @@ void ShardedParameters::end_shard() {
   check<StateError>(!shards_.empty(), step_where, "expected ShardOptions::virtual_ranks, got end_shard() without");
   for (std::size_t at = 0; at < units_.size(); ++at) {
     std::vector<at::Tensor> gradients = units_[at]->take_gradients();
-    for (std::size_t index = 0; index < gradients.size(); ++index) {
-      check<StateError>(!gradients[index].defined() || gradients[index].layout() == at::kStrided, step_where,
-                        "expected dense gradients of sharded parameters, got a sparse one of ",
-                        quote(units_[at]->parameters()[index].name), "; create the embedding with sparse(false)");
-    }
+    check_dense(*units_[at], gradients);
     shards_[at]->push(std::move(gradients));
   }
 }
