@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
 
 namespace danling::inline v0::parallel::detail {
 

@@ -117,11 +117,8 @@ PipelineSchedule::Result PipelineSchedule::Impl::run(bool training, const Inputs
     }
     run_actions(actions);
     finish_step();
-  } catch (const DistributedError&) {  // the others know
-    forget_step();
-    throw;
   } catch (const std::exception& error) {
-    abort_group(first_line(error.what()));
+    abort_group(first_line(error.what()));  // no effect after a failure that the group has reported itself
     forget_step();
     throw;
   } catch (...) {
@@ -231,7 +228,7 @@ void PipelineSchedule::Impl::send(const PipelineAction& action, const std::vecto
 }
 
 void PipelineSchedule::Impl::release_sent(std::int64_t peer, std::size_t consumed) {
-  // A message of the peer's later action says that it has received what its earlier ones needed.
+  // A message of a later action of the peer proves that it has received the messages of its earlier ones.
   std::erase_if(outstanding_, [&](Outstanding& sent) {
     if (peer >= 0 && (sent.peer != peer || sent.consumed_at > consumed)) {
       return false;
@@ -296,14 +293,15 @@ void PipelineSchedule::Impl::forward(const PipelineAction& action, Tensors recei
     }
   });
   if (is_last(action.stage)) {
+    const auto place = static_cast<std::size_t>(action.micro_batch);  // a plan of the program may have another order
     if (loss.defined()) {
-      result_.losses.push_back(loss.detach());
+      result_.losses.resize(static_cast<std::size_t>(*micro_batches_));
+      result_.losses[place] = loss.detach();
     }
-    Tensors detached;
+    result_.outputs.resize(static_cast<std::size_t>(*micro_batches_));
     for (const at::Tensor& output : outputs) {
-      detached.push_back(output.detach());
+      result_.outputs[place].push_back(output.detach());
     }
-    result_.outputs.push_back(std::move(detached));
     if (training_) {
       at.gradients = {seeds_->empty() ? at::ones_like(loss) : (*seeds_)[static_cast<std::size_t>(action.micro_batch)]};
       at.graph = detail::StageGraph({loss}, std::move(inputs));

@@ -365,6 +365,19 @@ TEST_CASE("PipelineSchedule: what does not fit is refused", "[parallel][pipeline
           schedule.step(x(true), [](const Tensors& outputs, std::int64_t) { return outputs[0]; });
         }) == "[pipeline.loss] expected a loss of one value, got 2 values");
   CHECK_NOTHROW(schedule.step(x(true), sum));  // an error leaves a schedule of one process usable
+
+  // Results are by micro-batch, whatever the order of the plan.
+  auto own = parallel::pipeline_schedule("GPipe", 1, 1, 3);
+  std::swap(own.actions[0][1], own.actions[0][2]);
+  std::vector<Tensors> inputs;
+  for (const double value : {1.0, 2.0, 3.0}) {
+    inputs.push_back({at::full({2}, value).set_requires_grad(true)});
+  }
+  const auto result = PipelineSchedule(own, {{0, same}}, Group()).step(inputs, sum);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(result.losses.at(i).item<double>() == 2.0 * static_cast<double>(i + 1));
+    CHECK(at::equal(result.outputs.at(i).at(0), inputs[i][0].detach()));
+  }
 }
 
 TEST_CASE("PipelineSchedule: real processes", "[parallel][pipeline]") {

@@ -16,8 +16,8 @@ namespace danling::inline v0::parallel {
 
 /// A part of the model, between its neighbours in the pipeline.
 struct PipelineStage {
-  /// Gets what the stage before returned, or the data; any number of tensors of any dtypes. Must not write to an input
-  /// that requires a gradient in place: it is a leaf. Runs once per micro-batch, in order.
+  /// Takes the outputs of the stage before, or the data; any number of tensors of any dtypes. Must not write to an
+  /// input that requires a gradient in place: it is a leaf. Runs once per micro-batch, in the order of the plan.
   using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
   std::int64_t index = 0;  ///< of all stages
@@ -48,7 +48,8 @@ struct PipelineOptions {
 /// message of each micro-batch, and again when they change. Only the first stage reads inputs, only the last one has a
 /// loss.
 ///
-/// An exception of a stage aborts the group with its words, so that the others end too, and is thrown on.
+/// An exception of a stage aborts the group with its text, so that the other ranks throw DistributedError, and is
+/// rethrown. The group cannot be used afterwards.
 ///
 /// Zero-bubble: `backward_input` computes no products for weights, and `backward_weight` none for inputs. An operator
 /// that computes both in one kernel whatever is asked (a custom autograd function, recomputation) runs in both parts,
@@ -69,19 +70,18 @@ class PipelineSchedule {
 
   /// By micro-batch.
   using Inputs = std::vector<std::vector<at::Tensor>>;
-  /// Of the outputs of the last stage. With a weight or a scale, if the gradients shall have it.
+  /// Returns the loss of a micro-batch from the outputs of the last stage. Gradients have its weight and scale.
   using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& outputs, std::int64_t micro_batch)>;
 
   struct Result {
     std::int64_t micro_batches = 0;                ///< of this step, on every rank
-    std::vector<at::Tensor> losses;                ///< detached; on the last stage's rank
+    std::vector<at::Tensor> losses;                ///< by micro-batch, detached; on the last stage's rank
     std::vector<std::vector<at::Tensor>> outputs;  ///< the same
   };
 
   /// Forward and backward passes. Adds gradients to `.grad` of the parameters, the sum over micro-batches, not scaled.
-  /// @param inputs  on the first stage's rank: from 1 to as many micro-batches as the plan has, of any sizes; the
-  /// others
-  ///                learn the number from it. Ignored elsewhere
+  /// @param inputs  on the first stage's rank: from 1 to as many micro-batches as the plan has, of any sizes; other
+  ///                ranks receive their number. Ignored elsewhere
   /// @param loss    on the last stage's rank; a scalar. Ignored elsewhere
   /// @param seeds   gradients of the losses, by micro-batch; ones if empty
   Result step(const Inputs& inputs, const Loss& loss, const std::vector<at::Tensor>& seeds = {});
