@@ -107,7 +107,12 @@ void TorchRunnerBase::ShardStates::load_model(const ModelHandle& handle, const S
     const auto found = trained.find(name);
     at::Tensor own = found == trained.end() ? tensor : found->second;
     at::Tensor values = saved->tensor();
-    if (values.sizes() != own.sizes() && values.numel() != own.numel()) {
+    if (tensor.dim() == 0) {  // one row, which one rank has
+      check<CheckpointError>(values.numel() == 1, "runner.load_checkpoint", "expected ", quote(name),
+                             " of one value, got [", join(values.sizes()), "]");
+      values = values.reshape({1}).narrow(0, 0, own.numel());
+    }
+    if (values.sizes() != own.sizes() && tensor.dim() > 0) {
       const auto place = runner_.parallelism().place_of(tensor);
       check<CheckpointError>(place && values.sizes() == at::IntArrayRef(place->sizes), "runner.load_checkpoint",
                              "expected ", quote(name), " of [", join(own.sizes()), "] or the whole, got [",
@@ -162,12 +167,14 @@ State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, cons
 void TorchRunnerBase::ShardStates::load_optimizer(const ModelHandle& handle, optim::Optimizer& optimizer,
                                                   const State& state) const {
   const auto names = names_in_order(optimizer, names_of(runner_.parallelism().trained_parameters(handle)));
+  const auto params = params_in_order(optimizer);
   const State own = optimizer.state_dict();
   State out = state;
   out.map().erase("groups");
   State entries{State::Map()};
   for (std::size_t at = 0; at < names.size(); ++at) {
-    if (const State* saved = state.at("state").find(names[at])) {
+    const State* saved = state.at("state").find(names[at]);
+    if (saved != nullptr && params[at].numel() > 0) {  // else the values are another rank's
       entries.map().set(static_cast<std::int64_t>(at), *saved);
     }
   }

@@ -19,7 +19,22 @@ struct Stage {
   std::int64_t epochs;
 };
 
+/// A layer of three values and a scale of one, which some ranks have no row of.
+struct ScaledNetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return out(torch::relu(in(x)) * scale); }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(4, 8));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(8, 3));
+  at::Tensor scale = register_parameter("scale", torch::ones({}));
+};
+TORCH_MODULE(ScaledNet);
+
+class ScaledRunner : public TinyRunner {
+ public:
+  explicit ScaledRunner(const TinyConfig& config) : TinyRunner(config) { model = ScaledNet(); }
+};
+
 /// Epochs on changing numbers of processes, with 8 samples a batch on all of them; the numbers of the last.
+template <class Base = TinyRunner>
 std::string train_in_turn(TinyConfig config, const std::vector<Stage>& stages, const std::string& stack = "fsdp") {
   const Folder folder;
   config.workspace_root = folder.path().string();
@@ -30,7 +45,7 @@ std::string train_in_turn(TinyConfig config, const std::vector<Stage>& stages, c
     own.epochs = stage.epochs;
     own.dataloader.batch_size = 8 / stage.processes;
     const auto train = [&](const dl::Group& group) {
-      FsdpRunner<> runner(own, group);
+      FsdpRunner<Base> runner(own, group);
       runner.train();
       group.barrier();
       return runner.numbers();
@@ -77,6 +92,15 @@ TEST_CASE("fsdp: a run goes on with another number of processes", "[runner][fsdp
   SECTION("in checkpoints of shards") { config.checkpoint.backend = "dcp", config.parallel.allow_degree_change = true; }
   const std::string expected = train_in_turn(config, {{1, 4}});
   CHECK(relative_difference(train_in_turn(config, {{1, 1}, {2, 2}, {4, 3}, {1, 4}}), expected) < 1e-5);
+}
+
+TEST_CASE("fsdp: a parameter of one value resumes from a checkpoint of shards", "[runner][fsdp]") {
+  at::set_num_threads(1);
+  TinyConfig config = averaged_config();
+  config.ema = {};
+  const std::string expected = train_in_turn<ScaledRunner>(config, {{1, 3}});
+  config.checkpoint.backend = "dcp";
+  CHECK(relative_difference(train_in_turn<ScaledRunner>(config, {{4, 1}, {2, 2}, {4, 3}}), expected) < 1e-5);
 }
 
 /// Predictions of all ranks, which have other numbers of batches.
