@@ -2,6 +2,7 @@
 #include <danling/checkpoint/sharded_manager.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -60,8 +61,15 @@ State load_part(const fs::path& path, const ShardSelector& wanted) {
   return wanted && !is_sharded(path) ? select_boxes(state, "", wanted) : state;
 }
 
-// The findings of rank 0, on all ranks.
-std::string pack_candidates(const std::vector<fs::path>& paths, const std::vector<SkippedCheckpoint>& skipped) {
+// The findings of rank 0 for all ranks: paths, then paths with reasons, or a text in place of the list.
+std::string pack_candidates(const fs::path& directory) {
+  std::vector<SkippedCheckpoint> skipped;
+  std::vector<fs::path> paths;
+  try {
+    paths = ShardedDirectory(directory).candidates(skipped);
+  } catch (const std::exception& error) {  // else the other ranks would wait for the list
+    return formats::write_pickle(RecordTree(std::string(error.what())), {});
+  }
   RecordTree::List out;
   for (const auto& path : paths) {
     out.emplace_back(RecordTree::List{path.string()});
@@ -92,6 +100,30 @@ void link_save(const fs::path& from, const fs::path& to) {
   formats::sync_directory(to);
 }
 
+// Each rank reads the file. Ranks must not resume from different ones, as after a read error on one machine.
+std::optional<ValidCheckpoint> load_newest_file(const fs::path& directory, const CheckpointFilter& filter,
+                                                const Group& group) {
+  std::optional<ValidCheckpoint> out;
+  std::exception_ptr error;
+  std::string outcome = "no checkpoint";
+  try {
+    out = CheckpointDirectory(directory).load_newest_valid(filter);
+    outcome = out ? out->path.filename().string() : outcome;
+  } catch (const CheckpointError& failure) {
+    error = std::current_exception();
+    outcome = failure.what();
+  }
+  const auto outcomes = group.all_gather(outcome);
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  const auto other = std::find_if(outcomes.begin(), outcomes.end(), [&](const auto& text) { return text != outcome; });
+  check<CheckpointError>(other == outcomes.end(), "checkpoint.newest",
+                         "expected the same checkpoint on all ranks, got ", outcome, " and on rank ",
+                         other - outcomes.begin(), " ", other == outcomes.end() ? std::string() : *other);
+  return out;
+}
+
 }  // namespace
 
 State TorchDistributedCheckpointManager::load_checkpoint(const fs::path& path) {
@@ -106,13 +138,10 @@ std::optional<ValidCheckpoint> TorchDistributedCheckpointManager::load_newest_va
     const fs::path& directory, const CheckpointFilter& filter) {
   impl_->settle(std::nullopt);
   const Group& group = impl_->group();
-  std::string found;
-  if (group.rank() == 0) {
-    std::vector<SkippedCheckpoint> skipped;
-    const auto paths = ShardedDirectory(directory).candidates(skipped);
-    found = pack_candidates(paths, skipped);
-  }
+  const std::string found = group.rank() == 0 ? pack_candidates(directory) : std::string();
   const RecordTree list = formats::read_pickle(group.broadcast(found, 0), "the checkpoints that rank 0 found").tree;
+  check<CheckpointError>(!list.is_string(), "checkpoint.newest", "expected to list ", quote(directory.string()),
+                         " on rank 0, got ", list.is_string() ? list.string() : std::string());
   ValidCheckpoint out;
   std::vector<fs::path> paths;
   for (const auto& item : list.list()) {
@@ -123,7 +152,7 @@ std::optional<ValidCheckpoint> TorchDistributedCheckpointManager::load_newest_va
     }
   }
   if (paths.empty()) {  // of a run that saved files, or that was killed in its first save
-    auto whole = CheckpointDirectory(directory).load_newest_valid(filter);
+    auto whole = load_newest_file(directory, filter, group);
     if (whole && impl_->wanted()) {
       whole->state = select_boxes(whole->state, "", impl_->wanted());
     }
