@@ -9,6 +9,7 @@
 
 #include <danling/core/error.hpp>
 
+#include "checkpoint/manager_options.hpp"
 #include "checkpoint/save_thread.hpp"
 #include "runner/deepspeed_pointers.hpp"
 #include "runner/deepspeed_tags.hpp"
@@ -83,12 +84,18 @@ class DeepSpeedCheckpointManager::Tags {
     if (thread_ == nullptr) {
       thread_ = std::make_unique<SaveThread>();
     }
-    thread_->save(state, mode == "async_with_pinned_mem", reliable,
-                  [shared = shared_, what, name, requested](const State& staged, const std::exception_ptr& failed) {
-                    detail::PublishedTag done;
-                    failed ? tell(failed, done) : void(done = shared->tags.publish(what, staged));
-                    shared->record(name, what, done, /*thrown=*/false, requested);
-                  });
+    try {
+      thread_->save(state, mode == "async_with_pinned_mem", reliable,
+                    [shared = shared_, what, name, requested](const State& staged, const std::exception_ptr& failed) {
+                      detail::PublishedTag done;
+                      failed ? void(done.error = copy_error(failed)) : void(done = shared->tags.publish(what, staged));
+                      shared->record(name, what, done, /*thrown=*/false, requested);
+                    });
+    } catch (const std::exception& error) {  // out of memory
+      const detail::PublishedTag failed{{}, detail::no_copy(error), {}};
+      shared_->record(name, what, failed, /*thrown=*/true, requested);
+      throw CheckpointError(failed.error);
+    }
   }
 
   const CheckpointOptions options;
@@ -96,7 +103,7 @@ class DeepSpeedCheckpointManager::Tags {
   const std::function<std::string()> runner_yaml;
 
  private:
-  // What a thread blocked on a disk may need after the manager is gone.
+  // Outlives the manager while the thread is blocked on a disk.
   struct Shared {
     Shared(const fs::path& directory, DeepSpeedStore store, DeepSpeedCheckpointManager& manager)
         : tags(directory, std::move(store)), owner(&manager) {}
@@ -124,13 +131,11 @@ class DeepSpeedCheckpointManager::Tags {
     DeepSpeedCheckpointManager* owner;
   };
 
-  static void tell(const std::exception_ptr& failure, detail::PublishedTag& out) {
+  static std::string copy_error(const std::exception_ptr& failure) {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& error) {
-      const std::string_view text = error.what();  // LibTorch appends a backtrace
-      out.error =
-          concat("[checkpoint.write] expected memory for a copy of the state, got ", text.substr(0, text.find('\n')));
+      return detail::no_copy(error);
     }
   }
 

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON as settings of a runner: batch sizes, precision, ZeRO stage, what is reported.
+// DeepSpeed's JSON as settings of a runner: batch sizes, precision, ZeRO stage, monitors.
 #include <danling/runner/deepspeed_config.hpp>
 
 #include <cmath>
@@ -160,7 +160,8 @@ int fold_zero(detail::DeepSpeedSection zero) {
     auto offload = zero.section(key);
     const std::string device = offload.text("device").value_or("none");
     check<ConfigError>(device == "none", fold_where, "expected none for '", offload.path(), ".device', got ",
-                       quote(device), ", which is not available: parameters and states stay on the device");
+                       quote(device), ", which is not available; fsdp.offload_policy of the config keeps parameters, ",
+                       "gradients and states on the host, with stage 3");
     for (const char* tuning : {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline_read",
                                "pipeline_write", "fast_init", "ratio", "super_offload", "cpuadam_cores_perc"}) {
       offload.take(tuning);  // of a device other than none
@@ -169,7 +170,8 @@ int fold_zero(detail::DeepSpeedSection zero) {
   }
   for (const char* key : {"cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory"}) {
     check<ConfigError>(!zero.boolean(key).value_or(false), fold_where, "expected no '", zero.path(), ".", key,
-                       "', got true, which is not available: parameters and states stay on the device");
+                       "', got true, which is not available; fsdp.offload_policy of the config keeps parameters, ",
+                       "gradients and states on the host, with stage 3");
   }
   zero.finish();
   return static_cast<int>(stage);
@@ -280,7 +282,7 @@ void detail::fold_deepspeed(RunnerConfig& config, const RunnerConfig& defaults, 
   config.deepspeed = std::move(effective);
   config.stack = "deepspeed";
   config.zero_stage = stage;
-  RunnerConfig actual = config;  // what the stack refuses
+  RunnerConfig actual = config;  // throws what the stack refuses
   actual.deepspeed = {};
   apply_zero_stage(actual, stage);
   actual.base_validate();

@@ -7,8 +7,6 @@
 
 namespace danling::inline v0 {
 
-// Stages 1 and 2 store less than asked for: the states of the optimizer and the gradients are in parts as they should
-// be, and so are the parameters between two updates.
 void detail::apply_zero_stage(RunnerConfig& config, int stage) {
   config.stack = stage == 0 ? "ddp" : "fsdp";
   config.fsdp.stage = stage == 0 ? config.fsdp.stage : stage;

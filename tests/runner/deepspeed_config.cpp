@@ -266,14 +266,15 @@ TEST_CASE("deepspeed: what is not available is refused by its name", "[runner][d
       {R"({"zero_optimization": {"stage": 4}})",
        "expected 0, 1, 2 or 3 for 'deepspeed.zero_optimization.stage', got 4"},
       {R"({"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
-       "expected none for 'deepspeed.zero_optimization.offload_optimizer.device', got 'cpu', which is not available: "
-       "parameters and states stay on the device"},
+       "expected none for 'deepspeed.zero_optimization.offload_optimizer.device', got 'cpu', which is not available; "
+       "fsdp.offload_policy of the config keeps parameters, gradients and states on the host, with stage 3"},
       {R"({"zero_optimization": {"offload_param": {"device": "nvme"}}})",
-       "expected none for 'deepspeed.zero_optimization.offload_param.device', got 'nvme', which is not available: "
-       "parameters and states stay on the device"},
+       "expected none for 'deepspeed.zero_optimization.offload_param.device', got 'nvme', which is not available; "
+       "fsdp.offload_policy of the config keeps parameters, gradients and states on the host, with stage 3"},
       {R"({"zero_optimization": {"cpu_offload": true}})",
-       "expected no 'deepspeed.zero_optimization.cpu_offload', got true, which is not available: parameters and states "
-       "stay on the device"},
+       "expected no 'deepspeed.zero_optimization.cpu_offload', got true, which is not available; fsdp.offload_policy "
+       "of "
+       "the config keeps parameters, gradients and states on the host, with stage 3"},
       {R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})",
        "expected one of 'deepspeed.fp16.enabled' and 'deepspeed.bf16.enabled', got both"},
       {R"({"bf16": {}, "bfloat16": {}})",
