@@ -104,9 +104,9 @@ parallel::TensorParallelRule rule_in(const std::string& text) {
   for (std::size_t at = 1; at < words.size(); ++at) {
     const std::string& word = words[at];
     std::int64_t unit = 0;
+    const char* const end = word.data() + word.size();
     const bool is_unit = word.starts_with("unit=") &&
-                         std::from_chars(word.data() + 5, word.data() + word.size(), unit).ec == std::errc() &&
-                         unit > 0;
+                         std::from_chars(word.data() + 5, end, unit) == std::from_chars_result{end, {}} && unit > 0;
     check<ConfigError>(is_unit || word == "gather_output" || word == "whole_input" || word == "sequence_parallel",
                        operation,
                        "expected gather_output, whole_input, sequence_parallel or unit=<number> behind a style in "
@@ -128,6 +128,10 @@ void parallelize(ModelHandle& model, const ParallelContext& context, const std::
     for (const std::string& text : tensor_plan) {
       plan.push_back(rule_in(text));
     }
+    check<ConfigError>(dynamic_cast<parallel::Parallelizable*>(model.module().get()) == nullptr,
+                       "runner.parallelize_model",
+                       "expected 'parallel.tensor_plan' or a model that is a danling::parallel::Parallelizable, got "
+                       "both; pass the plan to parallelize_module() in the model's parallelize(context)");
     parallel::parallelize_module(*model.module(), context, plan);
     return;
   }

@@ -133,9 +133,9 @@ TEST_CASE("language_model_parallel: a mistake is one clear line of each process"
             "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ddp"},
            {{"--parallel.axes.tensor", "2", "--width", "66"},
             "[parallel.column_linear] expected out_features in whole units, got 198 in units of 48"},
-           {{"--parallel.axes.tensor", "2", "--parallel.tensor_plan", "qkv$=colwise:units=3"},
+           {{"--parallel.axes.tensor", "2", "--parallel.tensor_plan", "qkv$=colwise:unit=3x"},
             "[runner.parallelize_model] expected gather_output, whole_input, sequence_parallel or unit=<number> behind "
-            "a style in 'parallel.tensor_plan', got 'units=3'"},
+            "a style in 'parallel.tensor_plan', got 'unit=3x'"},
            {{"--parallel.axes.tensor", "2", "--parallel.pipeline_picture", "true"},
             "[config.validate] expected 'parallel.axes.pipeline' above 1 beside 'parallel.pipeline_picture', got 1"},
        }) {

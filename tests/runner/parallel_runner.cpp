@@ -100,6 +100,40 @@ class ClassesRunner : public dl::ParallelRunner {
   dl::Group group_;
 };
 
+/// A model of LibTorch's layers, which the config's plan slices.
+class PlannedRunner : public ClassesRunner {
+ public:
+  PlannedRunner(const TinyConfig& config, const dl::Group& group) : ClassesRunner(config, group) {
+    model = make_tiny_net(config);
+    criterion = torch::nn::CrossEntropyLoss();
+  }
+};
+
+TEST_CASE("ParallelRunner: a plan of the config slices LibTorch's layers", "[runner][parallel]") {
+  TinyConfig config;
+  config.stack = "parallel";
+  config.epochs = 3;
+  config.record = false;
+  config.dropout = 0;
+  config.dataloader.batch_size = 8;
+  config.parallel.tensor_plan = {"^0$=colwise", "^3$=rowwise"};
+  const auto loss_of = [&](const dl::Group& group) {
+    TinyConfig own = config;
+    own.parallel.axes.tensor = group.size();
+    PlannedRunner runner(own, group);
+    runner.train();
+    const auto rows = runner.model.module()->named_parameters()["0.weight"].size(0);
+    danling_test::expect(rows * group.size() == config.hidden, "a slice of the first layer on each rank");
+    const dl::Result& last = runner.results().latest()->result;
+    return dl::concat(*std::get<dl::Result>(*last.find("train")).number("loss"));
+  };
+  const double whole = std::stod(loss_of(dl::Group()));
+  for (const std::string& text : danling_test::run_ranks(2, loss_of)) {
+    INFO(text);
+    CHECK(std::stod(text) == Approx(whole).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("ParallelRunner: a criterion of sliced classes is sliced with the model", "[runner][parallel]") {
   TinyConfig config;
   config.stack = "parallel";

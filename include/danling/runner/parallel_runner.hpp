@@ -62,7 +62,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   /// Called when: materialize_model runs, once for each model, on every rank; the model is on its device, and that of
   /// rank 0. By default calls parallel::Parallelizable::parallelize, or applies `parallel.tensor_plan`. Do not move the
   /// model, build an optimizer, or replace a module that others hold.
-  /// @throws ConfigError where axes above 1 have neither
+  /// @throws ConfigError for a model that has both, and for one that has neither with axes above 1
   virtual void parallelize_model(ModelHandle& handle) {
     detail::parallelize(handle, parallel(), this->config().parallel.tensor_plan);
   }
@@ -72,13 +72,14 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   /// the config works beside it. Do not change parameters.
   virtual void apply_activation_checkpointing(ModelHandle&) {}
 
-  /// The stages of this rank of a pipeline. By default r, r + ranks, ...; a V for ZBVZeroBubble.
+  /// The stages of this rank of a pipeline. Called when: init_distributed and materialize_model run, on every rank;
+  /// must return the same each time. By default r, r + ranks, ...; for ZBVZeroBubble r and the r-th from the end.
   /// @throws ConfigError for fewer stages than ranks, and a number that does not divide
   virtual std::vector<std::int64_t> pipeline_stage_indices() const {
     return detail::stage_indices(this->config().parallel, topology());
   }
 
-  /// The stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank, after
+  /// Builds the stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank, after
   /// parallelize_model. By default each is build_pipeline_model_part(). Do not build an optimizer here.
   virtual std::vector<StagePart> build_pipeline_model_parts(ModelHandle& whole) {
     std::vector<StagePart> out;
@@ -87,7 +88,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     }
     return out;
   }
-  /// One stage: what parallel::PipelineModel of the model returns for it, or the modules that
+  /// Builds one stage: the module that the model's parallel::PipelineModel returns for it, or the modules that
   /// `parallel.module_fqns_per_model_part` lists, one after the other.
   /// @throws ConfigError for names that the model lacks, names more than once, and where there is neither
   virtual StagePart build_pipeline_model_part(ModelHandle& whole, std::int64_t stage) {
