@@ -72,9 +72,10 @@ at::ScalarType shard_dtype(const std::optional<std::string>& name) {
 
 /// Whole parameters and states, while it lives.
 struct ShardedParallel::Exposed {
-  explicit Exposed(ShardedParallel& parallelism) : owner(parallelism) {}
+  Exposed(ShardedParallel& parallelism, bool keeps_writes) : owner(parallelism), writes(keeps_writes) {}
   ~Exposed() { owner.states_.clear(); }
   ShardedParallel& owner;
+  bool writes;
   std::vector<std::unique_ptr<ShardedModel::Whole>> models;
 };
 
@@ -264,9 +265,11 @@ void ShardedParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& o
 
 std::shared_ptr<void> ShardedParallel::expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes) {
   if (auto already = exposed_.lock()) {
+    check<StateError>(!writes || std::static_pointer_cast<Exposed>(already)->writes, "runner.expose_state",
+                      "expected whole parameters that keep writes, got ones that are exposed for reading already");
     return already;
   }
-  auto out = std::make_shared<Exposed>(*this);
+  auto out = std::make_shared<Exposed>(*this, writes);
   for (const Sharded& sharded : models_) {
     out->models.push_back(std::make_unique<ShardedModel::Whole>(*sharded.model, writes));
   }
