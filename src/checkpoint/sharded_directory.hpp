@@ -35,19 +35,18 @@ class ShardedDirectory {
   void prepare(const RetentionRules& rules);
   /// As prepare(), if the directory was removed meanwhile; returns a warning then.
   std::string recreate(const RetentionRules& rules);
-  /// Gives the names of `what` to the completed checkpoint `target`, a directory in this one, and prunes the history.
-  /// `running`: what precedes the number of the save in the names of this run's directories, of which later ones are
-  /// being written. Returns failures.
+  /// Writes the pointers of `what` to the completed checkpoint `target`, a directory in this one, and prunes the
+  /// history. `running`: the part before the save's number in the names of this run's directories; those with later
+  /// numbers are being written. Returns failures.
   Published publish(const Publication& what, const std::string& target, const std::string& running);
   /// Names `target` by a pointer. @throws CheckpointError
   void point(const std::string& name, const std::string& target) const;
   void unlock();
 
-  /// The checkpoints that a run may resume from, the newest first: `latest`, then by counters; damaged manifests first.
-  /// Of models alone none but `latest`.
-  /// `skipped` gets saves that were not completed.
+  /// The checkpoints that a run may resume from, the newest first: `latest`, damaged manifests, then by counters.
+  /// Without checkpoints of models alone, except `latest`. Appends saves that were not completed to `skipped`.
   std::vector<std::filesystem::path> candidates(std::vector<SkippedCheckpoint>& skipped) const;
-  /// That `path` was read and is sound.
+  /// Records that `path` was read and is sound.
   void note_valid(const std::filesystem::path& path);
 
  private:

@@ -92,7 +92,7 @@ ShardedState TorchDistributedCheckpointManager::Impl::exported_model() const {
   return out;
 }
 
-// Sends what this rank has to say, and takes what the others say.
+// Exchanges the messages of all ranks, and records the outcomes of rank 0.
 std::vector<ShardedMessage> TorchDistributedCheckpointManager::Impl::exchange(ShardedMessage message) {
   session_->take(message);
   std::vector<ShardedMessage> all;
@@ -179,7 +179,7 @@ void TorchDistributedCheckpointManager::Impl::publish(const Publication& what, s
       thread_->release(false);
       throw;
     }
-    // Only what all ranks still have waiting is the same save on all of them, and begun on none.
+    // A save that still waits on all ranks is the same one on all, and none has begun it.
     dropped = std::all_of(all.begin(), all.end(), [](const auto& other) { return other.flag; });
     thread_->release(dropped);
   } else {
@@ -274,7 +274,7 @@ void TorchDistributedCheckpointManager::Impl::save_later(const ShardedSave& save
   };
   try {
     thread_->save(State(std::move(tensors)), async_mode_ == detail::AsyncMode::async_with_pinned_mem, reliable, run);
-  } catch (const std::exception& error) {  // no memory for the copy: the other ranks hear it at the next call
+  } catch (const std::exception& error) {  // no memory for the copy: sent to the other ranks with the next call
     session_->run(save, *shared, detail::no_copy(error));
   }
 }

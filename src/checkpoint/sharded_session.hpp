@@ -65,8 +65,9 @@ class ShardedSession {
 
   /// Rank 0: a save that another rank failed to write need not be waited for.
   void abandon(std::int64_t number, const std::string& reason);
-  /// Saves whose shards do not come within 5 s are given up.
+  /// From now on a save waits for shards of other ranks for 5 s at most.
   void end();
+  /// Moves failures and outcomes of saves since the last call into the message.
   void take(ShardedMessage& message);
 
   ShardedDirectory directory;

@@ -246,7 +246,7 @@ void leave_failure(const fs::path& directory, int rank, const std::string& text)
     out.write(text);
     out.commit();
   } catch (const std::exception&) {
-    // On a full disk rank 0 hears it at the next call that all ranks make.
+    // On a full disk rank 0 receives it with the next call that all ranks make.
   }
 }
 

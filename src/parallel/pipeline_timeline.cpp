@@ -12,7 +12,7 @@
 namespace danling::inline v0::parallel {
 namespace {
 
-/// Backward passes in one or two parts are alike to the stage before: both give its gradient.
+/// Backward passes in one or two parts are alike to the stage before: both send its gradient.
 using Step = std::tuple<int, std::int64_t, std::int64_t>;
 Step step_of(PipelineWork work, std::int64_t stage, std::int64_t micro_batch) {
   return {work == PipelineWork::forward ? 0 : work == PipelineWork::backward_weight ? 2 : 1, stage, micro_batch};

@@ -21,7 +21,7 @@ struct RingLayout {
   std::int64_t queries = 0, keys = 0;  ///< tokens of a rank; balanced, of two parts
 };
 
-/// What `rank` computes with the keys of `source`; nothing where all of them come later.
+/// The rows that `rank` computes with the keys of `source`; nothing where all of these come later.
 std::optional<BlockPair> block_pair(const RingLayout& layout, std::int64_t rank, std::int64_t source);
 
 /// float64 for float64, else float32.

@@ -20,7 +20,7 @@ class RingExchange {
   /// Sends `tensors`, which nobody changes until `finish`; defined, contiguous, of the same shapes on all ranks. Waits
   /// for their device.
   void start(std::vector<at::Tensor> tensors);
-  /// What the rank before has sent, on the device of the sent tensors.
+  /// Returns the tensors of the rank before, on the device of the sent ones.
   std::vector<at::Tensor> finish();
 
  private:

@@ -61,7 +61,7 @@ class ShardUnit {
   std::int64_t longest(const std::vector<std::size_t>& members) const;
 
   bool is_whole() const { return is_whole_; }
-  /// Gives the whole tensors memory, not yet filled.
+  /// Allocates memory for the whole tensors, not yet filled.
   void allocate();
   /// The same; `memory_of(index)` is that of a parameter.
   void allocate(const std::function<c10::DataPtr(std::size_t index)>& memory_of);

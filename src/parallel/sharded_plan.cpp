@@ -65,7 +65,7 @@ UnitBytes bytes_of(ShardUnit& unit, bool shared) {
   return out;
 }
 
-/// The steps of ShardedParameters and ShardTraffic, in bytes.
+/// Simulates the steps of ShardedParameters and ShardTraffic in bytes.
 class Play {
  public:
   Play(std::vector<UnitBytes> units, const ShardOptions& options, const ShardPlanOptions& plan, std::int64_t ranks,
@@ -272,9 +272,11 @@ ShardPlan plan_shards(torch::nn::Module& module, std::int64_t ranks, const Shard
                       const ShardPlanOptions& plan) {
   static constexpr std::string_view where = "parallel.plan_shards";
   detail::check_options(options);
-  check<ConfigError>(ranks >= 1 && plan.replicas >= 1 && plan.micro_batches >= 1 && plan.state_per_value >= 0, where,
+  check<ConfigError>(ranks >= 1 && plan.replicas >= 1 && plan.micro_batches >= 1, where,
                      "expected 1 or more ranks, replicas and micro-batches, got ", ranks, ", ", plan.replicas, " and ",
                      plan.micro_batches);
+  check<ConfigError>(plan.state_per_value >= 0, where, "expected a state_per_value of 0 or more, got ",
+                     plan.state_per_value);
   check<ConfigError>(options.replicas.alone() && options.virtual_ranks == 0, where,
                      "expected options without a group of replicas and virtual ranks; ShardPlanOptions::replicas is "
                      "their number");

@@ -35,7 +35,7 @@ struct ShardMeta final : c10::BackendMeta {
 /// Null for other tensors.
 ShardMeta* shard_meta(const at::Tensor& tensor);
 
-/// Gives a tensor the keys and a style, beside its values; a tensor that has a style gets the other one.
+/// Sets the keys and a style of a tensor, which keeps its values; replaces an earlier style.
 void mark_style(const at::Tensor& tensor, std::string_view name, std::shared_ptr<const ParameterStyle> style,
                 bool is_transposed = false, bool is_detached = false);
 /// The same values without keys, at the same place in the graph; in no graph where nothing is recorded.

@@ -25,7 +25,7 @@ namespace {
 
 enum class Exchange { none, sum, concatenate, slice, sum_slice };
 
-/// What a pass does, and the other one with its result's gradient.
+/// The exchange of a forward pass, and that of gradients in the backward pass.
 struct TensorExchange final : torch::CustomClassHolder {
   const char* name;
   Group group;

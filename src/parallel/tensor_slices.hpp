@@ -14,7 +14,7 @@ namespace danling::inline v0::detail {
 /// Where this rank's part begins.
 std::int64_t part_offset(const std::vector<std::int64_t>& sizes, int rank);
 
-/// Keeps this rank's part of the parameter of rank 0, along `dim`, and says so by set_slices(). A parameter that is
+/// Keeps this rank's part of the parameter of rank 0, along `dim`, and calls set_slices(). A parameter that is
 /// sliced in this way already stays as it is: two layers may share one. All ranks.
 /// @param sizes  of the ranks' parts
 /// @throws StateError for one that is sliced in another way over the axis, or sharded

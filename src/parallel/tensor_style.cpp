@@ -53,7 +53,8 @@ at::Tensor plain_weight(const at::Tensor& tensor, const ShardMeta& meta) {
                    op.operator_name().name, " of it; write the layer with dl::parallel's, or leave it out of the plan");
 }
 
-/// How a product uses the style: a vocabulary's embedding that is an output layer too gives logits of its classes.
+/// How a product uses the style: an embedding of the vocabulary that is the output layer too returns logits of its
+/// classes.
 std::optional<ColumnLinear> column_of(const ParameterStyle& style) {
   if (style.column || !style.vocab) {
     return style.column;

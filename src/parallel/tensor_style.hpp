@@ -36,7 +36,7 @@ StyledOperator styled_operator(const c10::OperatorName& name);
 /// @throws StateError for a use that the style does not have
 bool call_styled(StyledOperator kind, const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-/// The values for an operator that is not one of those; their gradients are summed over ranks where the style says so.
+/// The values for an operator that is not one of those; with `sums_gradients` their gradients are summed over ranks.
 /// @param keeps  whether the result has the style in its turn
 at::Tensor values_of(const at::Tensor& tensor, const ShardMeta& meta, bool keeps);
 /// Whether the operator returns the parameter's values in its shape, or transposed: results keep the style.

@@ -1,4 +1,4 @@
-// Settings of a config that a DeepSpeed JSON gives.
+// Sets settings of a config from a DeepSpeed JSON.
 #pragma once
 
 #include <optional>
@@ -57,7 +57,7 @@ struct DeepSpeedBatch {
   std::int64_t accumulation = 1;      ///< steps of an update
 };
 
-/// What the config already says of the sizes: `own` as in the result.
+/// The sizes of an update, from the JSON and from `own`, those that the config sets.
 /// @throws ConfigError, with the arithmetic, for sizes that contradict each other
 DeepSpeedBatch resolve_deepspeed_batch(DeepSpeedSection& section, const DeepSpeedBatch& own, std::int64_t world_size,
                                        std::vector<std::string>& warnings);

@@ -1,4 +1,4 @@
-// The keys of DeepSpeed's JSON that no option here stands for, and a reader of its mappings.
+// The keys of DeepSpeed's JSON that have no option here, and a reader of its mappings.
 #include "runner/deepspeed_keys.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The keys of DeepSpeed's JSON: a reader of its mappings, and what becomes of keys that no option here stands for.
+// The keys of DeepSpeed's JSON: a reader of its mappings, and the treatment of keys that have no option here.
 #pragma once
 
 #include <cstdint>

@@ -34,8 +34,8 @@ std::shared_ptr<optim::Scheduler> detail::build_deepspeed_schedule(const ConfigT
   check<ConfigError>(optimizer != nullptr, "runner.build_scheduler",
                      "expected one optimizer for 'deepspeed.scheduler', got none; set 'deepspeed.optimizer' or "
                      "optim.type, or the schedules of several models by sched of the config");
-  std::vector<std::string> told_before;
-  return std::make_shared<DeepSpeedSchedule>(*optimizer, read_deepspeed_schedule(*section, told_before));
+  std::vector<std::string> logged_before;
+  return std::make_shared<DeepSpeedSchedule>(*optimizer, read_deepspeed_schedule(*section, logged_before));
 }
 
 bool detail::has_checkpoint_manager(const RunnerServices& services) { return services.checkpoint_manager != nullptr; }

@@ -48,7 +48,7 @@ void sync_if_there(const fs::path& path) {
   if (error != 0) fail_at("bring to disk", path, error);
 }
 
-/// Gives a complete directory its name; one of this name is replaced at once, where the file system can.
+/// Renames a complete directory to its place; replaces one there at once, where the file system can.
 void put_in_place(const fs::path& made, const fs::path& place) {
   std::error_code error;
   if (fs::exists(place, error)) {

@@ -66,7 +66,7 @@ void ShardBuffers::keep() {
   }
 }
 
-// What the shard has added to the buffers; each shard begins with those of before the step. The last number counts.
+// Takes the shard's changes, and restores the buffers for the next shard. The last number counts shards.
 void ShardBuffers::push() {
   if (sums_ == nullptr) {
     return;

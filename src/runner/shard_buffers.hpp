@@ -1,4 +1,5 @@
-// Buffers of a model whose batches are computed in shards: each begins with the same, and they become the mean.
+// Buffers of a model whose batches are computed in shards: all shards begin with the same values, and the buffers
+// become the mean of theirs.
 #pragma once
 
 #include <memory>
@@ -13,8 +14,7 @@
 
 namespace danling::inline v0::detail {
 
-/// What the shards change in the buffers is added along the tree of all shards, so that it does not depend on who
-/// computes which.
+/// Adds the changes of the shards along the tree of all shards, so that the sum does not depend on their ranks.
 class ShardBuffers {
  public:
   /// `model` is on its device. Called by all ranks.

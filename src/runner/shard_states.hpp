@@ -33,7 +33,7 @@ class TorchRunnerBase::ShardStates {
   void load_optimizer(const ModelHandle& handle, optim::Optimizer& optimizer, const State& state) const;
   static bool is_named(const State& optimizer);
 
-  /// Places of the tensors of a state; on other ranks than the first what belongs to models and optimizers alone.
+  /// A state with the places of its tensors. Ranks other than the first keep models and optimizers alone.
   ShardedState with_places(State state) const;
   /// The box of this rank, of a tensor in a checkpoint.
   std::optional<ShardBox> box_of(const std::string& path, at::IntArrayRef sizes) const;

@@ -44,7 +44,7 @@ class ShardedParallel : public Parallelism {
   AxisPlace axis(std::string_view name) const override;
   AxisPlace data_share() const override;
   std::uint64_t seed(std::uint64_t run_seed) const override;
-  /// Of ranks that compute the same samples, the one that sees their losses.
+  /// True on one of the ranks that compute the same samples: on the last stage, the first slice.
   bool reports() const override;
   const ParallelContext& context() const { return context_; }
   /// Of a pipeline, before data is loaded: whether this rank has its first stage, and its last one. By default the
@@ -122,7 +122,7 @@ class ShardedParallel : public Parallelism {
   void leave() noexcept;
   void announce(bool announces);
   void bring_up_to_date(Sharded& sharded);
-  /// With virtual ranks: stays in the step of those that have more shards of its batch.
+  /// With virtual ranks: joins the collectives of ranks that have more shards of the batch.
   void follow_shards(const Group& peers);
   State gather_state(const optim::Optimizer& optimizer) const;
   bool owns(const at::Tensor& trained) const;

@@ -37,7 +37,7 @@ class TorchDistributedCheckpointManager : public CheckpointManager {
   /// @throws ConfigError as FileCheckpointManager
   TorchDistributedCheckpointManager(CheckpointOptions options, Group group, StateFunction full_state,
                                     StateFunction model_state, ShardSelector wanted = {});
-  /// Waits for the saves of this rank; rank 0 gives up those whose shards do not come.
+  /// Waits for the saves of this rank; rank 0 fails those whose shards do not arrive.
   ~TorchDistributedCheckpointManager() override;
 
   bool is_collective() const override { return true; }

@@ -59,8 +59,9 @@ struct MixtureOutput {
 
 /// A router (linear, softmax) selects `top_k` experts for each token; the output is the sum of theirs, by the router's
 /// probabilities (Shazeer et al., 2017; Lepikhin et al., 2020; Fedus et al., 2021). First choices of all tokens come
-/// before second ones, and tokens in order; an expert drops tokens over its capacity: they get zeros of it, so the
-/// layer stands beside a residual connection. The router computes in float32 (float64 for float64), under autocast too.
+/// before second ones, and tokens in order. An expert drops tokens over its capacity; their output of it is zero, so
+/// the model adds the layer's output to its input. The router computes in float32 (float64 for float64), under autocast
+/// too.
 ///
 /// With P_e the mean probability of expert e and f_e its share of the choices, before the capacity, the balancing loss
 /// is num_experts * sum(f_e P_e): 1 when all experts are used alike.
@@ -88,7 +89,7 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   /// Keeps this rank's experts along the axis `expert`, ceil(experts / ranks) of each rank, the last ones fewer or
   /// none; of them its part of the hidden dimension along `expert_tensor`, likewise. Parameters stay the same objects.
   /// parallelize_module() calls it for the layers of a model.
-  /// @throws StateError if it was called before
+  /// @throws StateError for a module that holds slices
   void parallelize(const ParallelContext& context) override;
 
   /// @param input  [..., dim]

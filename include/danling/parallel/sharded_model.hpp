@@ -39,18 +39,18 @@ struct ShardPrecision {
 };
 
 struct ShardOptions {
-  /// Modules that are gathered as one, each: regular expressions, searched in the name of a module ("layers\\.\\d+$")
-  /// and in its type ("TransformerEncoderLayer"). The rest of the model is a unit too, which stays whole from its first
-  /// use until the end of the backward pass.
+  /// Each module that matches is a unit, gathered at once: regular expressions, searched in the name of a module
+  /// ("layers\\.\\d+$") and in its type ("TransformerEncoderLayer"). The rest of the model is a unit too, which stays
+  /// whole from its first use until the end of the backward pass.
   std::vector<std::string> units = {};
   /// Whether a unit is freed after its forward pass and gathered again for the backward pass, which costs traffic and
   /// saves memory. (FSDP2: reshard_after_forward)
   bool reshard_after_forward = true;
   /// Ranks that have the same rows in other groups, over which gradients are summed too. (HSDP's replicate axis)
   Group replicas = {};
-  /// What ranks share of: 1 the optimizer's state, 2 gradients too, 3 parameters too. Of 1 and 2 parameters are plain
-  /// tensors of the module, which update_parameters() brings up to date; with 1 gradients are summed at the end of a
-  /// window, with 2 unit by unit in the backward pass. (ZeRO)
+  /// The stage of ZeRO: ranks divide the optimizer's state (1), gradients too (2), parameters too (3). With 1 and 2
+  /// parameters are plain tensors of the module, which update_parameters() brings up to date; with 1 gradients are
+  /// summed at the end of a window, with 2 unit by unit in the backward pass.
   int stage = 3;
   /// Units that are gathered ahead of the one that computes, in the order of the step before. Each needs its memory.
   /// Through shared memory nothing travels, and it has no effect.
@@ -59,9 +59,9 @@ struct ShardOptions {
   /// Keeps rows, their gradients and so the optimizer's state on the host, in pinned memory, for parameters on a
   /// device. (FSDP2: CPUOffloadPolicy)
   bool offload = false;
-  /// Shards of a window's batch, a power of two, whose gradients are added along one tree: parameters have the same
-  /// bits for any number of ranks. Each rank has equally many, one behind the other, and calls end_shard() after each.
-  /// 0: none.
+  /// Number of shards of a window's batch, a power of two; 0: none. Their gradients are added along one tree, so
+  /// parameters have the same bits for any number of ranks. A rank computes neighbouring shards, as many as
+  /// lacks_shards() asks for, and calls end_shard() after each.
   std::int64_t virtual_ranks = 0;
   /// Uses shared memory where all ranks of the group are on one machine and parameters on the host.
   bool shared_memory = true;
@@ -81,8 +81,8 @@ class ShardedModel {
   /// Splits the parameters of rank 0 of `group`, and of `replicas`, from which the others get them. Called by all
   /// ranks. The module may be on any device; buffers are left as they are.
   /// @throws ConfigError for a pattern that matches no module and options out of range, DistributedError when the
-  /// ranks' models differ,
-  ///         StateError for a module that is sharded already, and for parameters that share memory but are not one
+  ///         ranks' models differ, StateError for a module that is sharded already, and for parameters that share
+  ///         memory but are not one
   ShardedModel(const std::shared_ptr<torch::nn::Module>& module, const Group& group, const ShardOptions& options = {});
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
@@ -128,14 +128,14 @@ class ShardedModel {
   void end_shard();
   /// Whether a shard of this rank is missing, which counts as zeros.
   bool lacks_shards() const;
-  /// The sum of the squares of all gradients of the rows of all ranks, a float64 scalar on their device: for the norm
-  /// of clipping. With virtual ranks it has the same bits for any number of ranks. Called by all ranks after
-  /// finish_backward(). Parameters that other axes slice count with this rank's slice alone.
+  /// The sum of the squared gradients of all rows of all ranks, a float64 scalar on their device, for clipping. With
+  /// virtual ranks it has the same bits for any number of ranks. Called by all ranks after finish_backward(). Of
+  /// parameters that other axes slice it has this rank's slice.
   at::Tensor grad_norm_squares() const;
   /// `outputs` of the module in `output_dtype`, where it is floating.
   at::Tensor cast_outputs(const at::Tensor& outputs) const;
 
-  /// Bytes that this rank has sent to others since the beginning, or that they have read in its memory: values of
+  /// Bytes that this rank has sent to others since construction, or that they have read in its memory: values of
   /// parameters, and gradients.
   struct Traffic {
     std::int64_t gathered = 0, reduced = 0;
@@ -143,13 +143,13 @@ class ShardedModel {
   Traffic traffic() const;
   /// "shared memory", "collectives of the group" or "one process", for logs.
   std::string transport() const;
-  /// Ends the waits of the other ranks in shared memory with `reason`, where the group's abort is not seen.
+  /// Ends the waits of the other ranks in shared memory with `reason`; Group::abort ends those in collectives.
   void abort(std::string_view reason);
   /// Drops gradients, also those that are not summed yet.
   void zero_grad();
 
-  /// Called before ranks meet in a step, with the kind ('g' gathers, 'r' reduces) and unit: a program tells ranks
-  /// without a batch by it, which follow(). All ranks of the step have one, or none.
+  /// Called before each collective of a step, with its kind ('g': gather, 'r': reduce) and unit. The program sends both
+  /// to ranks without a batch, which call follow(). Set on all ranks of the step, or on none.
   using Announcer = std::function<void(char kind, std::size_t unit)>;
   void set_announcer(Announcer announcer);
   /// Takes part in a collective that the others announced, with zero gradients.

@@ -28,8 +28,8 @@ struct ShardPlan {
   std::string text() const;
 };
 
-/// Plays the first and second window of training step by step, for a model whose units are used in the order in which
-/// they are registered, once each. Nothing is communicated or allocated; parameters may be on the meta device. Without
+/// Counts the bytes of the first and second window of training step by step, for a model that uses its units once each,
+/// in the order of registration. Communicates and allocates nothing; parameters may be on the meta device. Without
 /// `options.shared_memory` the plan is that of several machines. Temporary memory of the backend is not counted.
 /// @throws ConfigError as ShardedModel, for ranks below 1, and for `options.replicas` and `options.virtual_ranks`
 ShardPlan plan_shards(torch::nn::Module& module, std::int64_t ranks, const ShardOptions& options = {},

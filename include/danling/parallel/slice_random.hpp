@@ -1,4 +1,4 @@
-// Random numbers inside of slices: others on each rank of a group, without a generator of their own to save.
+// Random numbers inside of slices, which differ over the ranks of a group, without a generator that must be saved.
 #pragma once
 
 #include <utility>
@@ -13,8 +13,8 @@
 namespace danling::inline v0::parallel {
 
 /// While one lives, the default generator of a device draws other numbers on each rank of `group`: for dropout on a
-/// slice of a layer, or on a part of a sequence. All else draws from the default generators, which all ranks of the
-/// group must have seeded alike: so what they compute alike has the same dropout.
+/// slice of a layer, or on a part of a sequence. All other operators draw from the default generators, which all ranks
+/// of the group must have seeded alike, so that equal tensors have equal dropout on them.
 ///
 /// The numbers derive from one number of the default generator of the host, and the rank. So a checkpoint with the
 /// default generators resumes them, and activation recompute repeats them. A group of one process changes nothing, and

@@ -17,9 +17,9 @@ struct Slice {
   std::int64_t offset = 0;  ///< where this rank's part begins; it has as many values as the tensor
 };
 
-/// Says that `parameter` is a slice of a whole, for checkpoints, gradient norms and optimizers. Layers that slice their
-/// parameters call it; it holds as long as the parameter lives. @throws ConfigError for a slice outside of the whole,
-/// and for a second one along the same axis or dimension
+/// Records that `parameter` is a slice of a whole, for checkpoints, gradient norms and optimizers. Layers that slice
+/// their parameters call it; the record lives as long as the parameter. @throws ConfigError for a slice outside of the
+/// whole, and for a second one along the same axis or dimension
 void set_slices(const at::Tensor& parameter, std::vector<Slice> slices);
 /// Empty: every rank has the whole. Safe in several threads.
 std::vector<Slice> slices_of(const at::Tensor& parameter);

@@ -48,7 +48,7 @@ struct ColumnParallelLinearOptions {
   /// Whether the input is this rank's part of the sequences, along `sequence_dim`.
   TORCH_ARG(bool, sequence_parallel) = false;
   TORCH_ARG(std::int64_t, sequence_dim) = 1;
-  /// Outputs that stay together: the size of an attention head.
+  /// Number of neighbouring outputs that stay on one rank, such as the size of an attention head.
   TORCH_ARG(std::int64_t, unit) = 1;
 };
 
@@ -87,7 +87,7 @@ struct RowParallelLinearOptions {
   /// Whether each rank gets a part of the sequences, along `sequence_dim`, else the whole output.
   TORCH_ARG(bool, sequence_parallel) = false;
   TORCH_ARG(std::int64_t, sequence_dim) = 1;
-  /// Inputs that stay together: as `unit` of the layer before.
+  /// Number of neighbouring inputs that stay on one rank: the `unit` of the layer before.
   TORCH_ARG(std::int64_t, unit) = 1;
 };
 
@@ -121,7 +121,7 @@ struct VocabParallelEmbeddingOptions {
       : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
   TORCH_ARG(std::int64_t, num_embeddings);
   TORCH_ARG(std::int64_t, embedding_dim);
-  /// Whose row begins with zeros and gets no gradient; from the end when negative.
+  /// Index whose row begins with zeros and gets no gradient; negative: from the end.
   TORCH_ARG(std::optional<std::int64_t>, padding_idx) = std::nullopt;
   /// Whether each rank gets a part of the sequences, along `sequence_dim` of the output.
   TORCH_ARG(bool, sequence_parallel) = false;
@@ -152,8 +152,8 @@ class VocabParallelEmbeddingImpl : public ParallelLayer {
 };
 TORCH_MODULE(VocabParallelEmbedding);
 
-/// Dropout of what ranks hold different parts of: slices of a layer, parts of sequences. Its masks differ over ranks;
-/// SliceRandom says how. Dropout of what all ranks have alike is torch::nn::Dropout.
+/// Dropout of slices of a layer and of parts of sequences: masks differ over ranks, by SliceRandom. For tensors that
+/// all ranks have, use torch::nn::Dropout.
 class ParallelDropoutImpl : public ParallelLayer {
  public:
   /// @throws ConfigError unless 0 <= p <= 1

@@ -50,7 +50,7 @@ using TensorParallelPlan = std::vector<TensorParallelRule>;
 ///
 /// LibTorch's layers are neither wrapped nor replaced: an operator that gets a sliced weight communicates as the layer
 /// of danling would, wherever it is called: the layer's forward, F::linear, or `matmul(x, embedding->weight.t())`,
-/// which gives logits of this rank's classes. A graph that uses the weight in another way would miss what other ranks
+/// which returns logits of this rank's classes. A graph that uses the weight in another way would miss what other ranks
 /// add: such an operator throws. Without gradient recording, operators see the slice as a plain tensor: optimizers,
 /// norms, files. Module::to() and clone() keep the style; set_data() with another tensor loses it: copy values in
 /// place.

@@ -30,7 +30,8 @@ struct VocabParallelCrossEntropyOptions {
 /// @param logits  this rank's slice of (N, C), (C) or (N, C, d1, ...)
 /// @param target  classes of the whole, the same on all ranks: (N), () or (N, d1, ...)
 /// @return the same on all ranks
-/// @throws DataError for other shapes and for targets that are probabilities, LibTorch's error for a class outside
+/// @throws DataError for other shapes and for targets that are probabilities; on the rank of the first or last classes
+///         LibTorch's error for a class outside: the others wait until the program aborts the group, as a runner does
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const Group& group,
                                         const VocabParallelCrossEntropyOptions& options = {});
 

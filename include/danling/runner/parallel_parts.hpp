@@ -68,12 +68,12 @@ void cut_sequences(B&, const Group&) {
 // ---- pipeline -------------------------------------------------------------------------------------------------------
 
 std::vector<std::int64_t> stage_indices(const ParallelConfig& config, const ParallelTopology& topology);
-/// Tells the grid which ranks read data. @param indices  stages of this rank
+/// Sets whether this rank reads data. @param indices  returns the stages of this rank
 void place_stages(Parallelism& parallelism, const ParallelConfig& config,
                   const std::function<std::vector<std::int64_t>()>& indices);
 StagePart build_part(const ModelHandle& whole, std::int64_t stage, const ParallelConfig& config,
                      const ParallelContext& context);
-/// @param batch_size  samples of a batch of a rank; 0 where no loader says
+/// @param batch_size  samples of a batch of a rank; 0 without a loader
 std::int64_t micro_batches_of(const ParallelConfig& config, std::int64_t batch_size);
 std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<StagePart>& parts,
                                                            const ParallelConfig& config, std::int64_t micro_batches,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -78,8 +79,8 @@ namespace detail {
 State axes_of(const Parallelism& parallelism);
 }  // namespace detail
 
-/// One process, without communication; data parallel, sharded and staged training derive from it. The runner owns one
-/// object, which `stack` of the config selects. Functions of a step are called on every rank, in the order of their
+/// One process, without communication; the base of data parallel and sharded training. The runner owns one object,
+/// which `stack` of the config selects. Functions of a step are called on every rank, in the order of their
 /// declaration.
 class Parallelism {
  public:
@@ -216,6 +217,7 @@ class Parallelism {
   virtual void end_step(const WindowPlace& place) noexcept;
   /// Forgets the gradients of a window that is not closed, after an error or before a roll-back.
   virtual void drop_gradients(optim::Optimizer& optimizer);
+
   // ---- evaluation and inference -------------------------------------------------------------------------------------
 
   /// Before each batch of an evaluation or inference, on every rank; `mine`: whether this rank has one. Ranks that
@@ -234,8 +236,8 @@ class Parallelism {
   double waited_seconds() const { return waited_seconds_; }
 
  protected:
-  /// In agree(), on a rank that has ended its pass: what the others exchange inside a step. One entry per rank; those
-  /// of ranks without a batch are empty.
+  /// Called by agree() on a rank that has ended its pass, for each exchange of the others inside a step. `shares` has
+  /// one entry per rank; those of ranks without a batch are empty.
   virtual void follow(const std::vector<std::string>& shares);
 
   /// Counts a wait for other ranks, for its lifetime.

@@ -79,7 +79,7 @@ struct FsdpConfig {
   std::int64_t stage = 3;  ///< of ZeRO: ranks share the optimizer's state (1), gradients too (2), parameters too (3)
   /// Modules that are gathered as one, each: patterns of names or types. Empty: the whole model at once.
   std::vector<std::string> units;
-  std::optional<bool> reshard_after_forward;  ///< unset: true
+  std::optional<bool> reshard_after_forward;  ///< unset: true, beside `parallel.axes.pipeline` false
   std::int64_t prefetch = 1;                  ///< units that are gathered ahead
   ShardPrecisionConfig mp_policy;
   std::optional<std::string> offload_policy;  ///< "cpu": rows, gradients and optimizer state stay on the host
