@@ -46,7 +46,7 @@ bool mlflow(const std::string& command, const fs::path& store, const std::string
   const auto python = python_with("mlflow");
   if (python) {
     const TempDir out;
-    run_script(*python, "mlflow_store.py", command + " '" + store.string() + "' " + arguments, out / "log");
+    run_script("mlflow_store.py", command + " '" + store.string() + "' " + arguments, out / "log");
   }
   return python.has_value();
 }

@@ -38,8 +38,7 @@ json parse(const std::string& format, const std::string& source) {
     return nullptr;
   }
   const TempDir out;
-  run_script(*python, "prometheus_metrics.py", format + " '" + source + "' '" + (out / "out.json").string() + "'",
-             out / "log");
+  run_script("prometheus_metrics.py", format + " '" + source + "' '" + (out / "out.json").string() + "'", out / "log");
   return json::parse(read_file(out / "out.json"));
 }
 

@@ -1,8 +1,6 @@
 // A run that feeds one sink, as a SinkThread does, and the Python packages that read what sinks write.
 #pragma once
 
-#include <cstdlib>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +11,7 @@
 #include <danling/telemetry/sink.hpp>
 
 #include <support/catch.hpp>
+#include <support/python.hpp>
 #include <support/temp_dir.hpp>
 
 namespace danling_test {
@@ -92,30 +91,33 @@ inline danling::Result values_of(std::vector<std::pair<std::string, double>> ent
   return out;
 }
 
-/// The environment's DANLING_PYTHON, else `python3`, quoted for the shell, if it can import `package`.
+/// The interpreter, if it can import `package`.
 inline std::optional<std::string> python_with(const std::string& package) {
-  static std::map<std::string, bool> known;
-  const char* named = std::getenv("DANLING_PYTHON");
-  const std::string python = "'" + std::string(named != nullptr ? named : "python3") + "'";
-  const auto [entry, added] = known.try_emplace(package, false);
-  if (added) {
-    entry->second = std::system((python + " -c 'import " + package + "' >/dev/null 2>&1").c_str()) == 0;
-  }
-  if (entry->second) {
-    return python;
+  if (PythonServer::instance().can_import(package)) {
+    return PythonServer::name();
   }
   WARN("skipped: no Python that can import " << package << "; set DANLING_PYTHON");
   return {};
 }
 
-/// Runs a script of tests/golden; its output is shown when it fails.
-inline void run_script(const std::string& python, const std::string& script, const std::string& arguments,
-                       const std::filesystem::path& output) {
-  const std::string command = python + " -W ignore '" + DANLING_SOURCE_DIR + "/tests/golden/" + script + "' " +
-                              arguments + " >'" + output.string() + "' 2>&1";
-  const int status = std::system(command.c_str());
-  INFO(command << "\n" << read_file(output));
-  REQUIRE(status == 0);
+/// Runs a script of tests/golden with arguments, in single quotes where they have spaces; its output is shown when it
+/// fails.
+inline void run_script(const std::string& script, const std::string& arguments, const std::filesystem::path& output) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (const char c : arguments) {
+    if (c == '\'') {
+      quoted = !quoted;
+    } else if (c == ' ' && !quoted) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  std::erase(words, "");
+  const bool succeeded = PythonServer::instance().run("tests/golden/" + script, words, output.string());
+  INFO(script << " " << arguments << "\n" << read_file(output));
+  REQUIRE(succeeded);
 }
 
 }  // namespace danling_test

@@ -102,8 +102,7 @@ std::vector<fs::path> event_files(const fs::path& directory) {
 
 // What TensorBoard reads, or nothing where there is none. `before`: an earlier state of the run.
 nlohmann::json read_with_tensorboard(const fs::path& run, const TempDir& dir, const std::string& before = "") {
-  if (danling_test::python_with_torch().empty() ||
-      std::system((danling_test::python_with_torch() + " -c 'import tensorboard' >/dev/null 2>&1").c_str()) != 0) {
+  if (danling_test::python_with_torch().empty() || !danling_test::PythonServer::instance().can_import("tensorboard")) {
     WARN("skipped: no Python with torch and tensorboard; set DANLING_PYTHON");
     return {};
   }

@@ -59,7 +59,7 @@ json upload(const fs::path& run) {
     return nullptr;
   }
   const TempDir out;
-  run_script(*python, "wandb_sync.py", "'" + run.string() + "' '" + (out / "out.json").string() + "'", out / "log");
+  run_script("wandb_sync.py", "'" + run.string() + "' '" + (out / "out.json").string() + "'", out / "log");
   INFO(read_file(out / "log"));
   REQUIRE(fs::exists(out / "out.json"));
   return json::parse(read_file(out / "out.json"));
