@@ -20,6 +20,7 @@ using danling::DistributedError;
 using danling::Group;
 using danling_test::check_ranks;
 using danling_test::expect;
+using danling_test::run_groups;
 using danling_test::run_ranks;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -55,14 +56,17 @@ void signal_self_soon(int number) {
 }
 
 TEST_CASE("Failures: a rank that is killed in the middle of a large sum is named by the others", "[distributed]") {
-  for (const int victim : {0, 1, 3}) {
-    const auto texts = run_ranks(4, [&](const Group& group) {
-      group.barrier();
-      if (group.rank() == victim) {
-        signal_self_soon(SIGKILL);
-      }
-      return sum_until_failure(group);
-    });
+  const std::vector<int> victims = {0, 1, 3};
+  const auto by_group = run_groups(3, 4, [&](int number, const Group& group) {
+    group.barrier();
+    if (group.rank() == victims[static_cast<std::size_t>(number)]) {
+      signal_self_soon(SIGKILL);
+    }
+    return sum_until_failure(group);
+  });
+  for (std::size_t number = 0; number < victims.size(); ++number) {
+    const int victim = victims[number];
+    const auto& texts = by_group[number];
     for (int rank = 0; rank < 4; ++rank) {
       INFO("victim " << victim << ", rank " << rank);
       const std::string& text = texts[static_cast<std::size_t>(rank)];
@@ -122,37 +126,43 @@ TEST_CASE("Failures: a rank that stays away is named with the collective, and wh
 }
 
 TEST_CASE("Failures: a stopped rank does not answer, and nobody waits much longer than the timeout", "[distributed]") {
-  for (const int victim : {0, 2}) {
-    int ends[2];
-    REQUIRE(pipe(ends) == 0);
-    const auto texts = run_ranks(
-        3,
-        [&](const Group& group) {
-          pid_t stopped = getpid();
-          group.barrier();
-          for (int rank = 0; rank < 3; ++rank) {
-            const pid_t theirs = std::stoi(group.all_gather(std::to_string(getpid()))[static_cast<std::size_t>(rank)]);
-            stopped = rank == victim ? theirs : stopped;
-          }
-          if (group.rank() == victim) {
-            kill(getpid(), SIGSTOP);
-            return std::string("continued");
-          }
-          const auto begin = Clock::now();
-          std::string text = failed([&] { group.barrier(); });
-          text += Clock::now() - begin < 4s + 10s ? "" : " late";
-          // The last of the others lets the stopped one end.
-          expect(write(ends[1], "x", 1) == 1, "a pipe that can be written");
-          if (group.rank() == 1) {
-            char byte = 0;
-            expect(read(ends[0], &byte, 1) == 1 && read(ends[0], &byte, 1) == 1, "the word of both");
-            kill(stopped, SIGCONT);
-          }
-          return text;
-        },
-        4s);
-    close(ends[0]);
-    close(ends[1]);
+  const std::vector<int> victims = {0, 2};
+  int pipes[2][2];
+  REQUIRE(pipe(pipes[0]) == 0);
+  REQUIRE(pipe(pipes[1]) == 0);
+  const auto by_group = run_groups(
+      2, 3,
+      [&](int number, const Group& group) {
+        const int victim = victims[static_cast<std::size_t>(number)];
+        const int* const ends = pipes[number];
+        pid_t stopped = getpid();
+        group.barrier();
+        for (int rank = 0; rank < 3; ++rank) {
+          const pid_t theirs = std::stoi(group.all_gather(std::to_string(getpid()))[static_cast<std::size_t>(rank)]);
+          stopped = rank == victim ? theirs : stopped;
+        }
+        if (group.rank() == victim) {
+          kill(getpid(), SIGSTOP);
+          return std::string("continued");
+        }
+        const auto begin = Clock::now();
+        std::string text = failed([&] { group.barrier(); });
+        text += Clock::now() - begin < 4s + 10s ? "" : " late";
+        // The last of the others lets the stopped one end.
+        expect(write(ends[1], "x", 1) == 1, "a pipe that can be written");
+        if (group.rank() == 1) {
+          char byte = 0;
+          expect(read(ends[0], &byte, 1) == 1 && read(ends[0], &byte, 1) == 1, "the word of both");
+          kill(stopped, SIGCONT);
+        }
+        return text;
+      },
+      4s);
+  for (std::size_t number = 0; number < victims.size(); ++number) {
+    const int victim = victims[number];
+    const auto& texts = by_group[number];
+    close(pipes[number][0]);
+    close(pipes[number][1]);
     CHECK(texts[static_cast<std::size_t>(victim)] == "continued");
     for (int rank = 0; rank < 3; ++rank) {
       if (rank != victim) {

@@ -210,24 +210,23 @@ TEST_CASE("Group: a rank that declines where nobody comes, or after a meeting, d
 }
 
 TEST_CASE("Group: a rank that was started twice is an error on every rank before the timeout", "[distributed]") {
-  // Ranks 0, 1, 1 of 3; then 0, 0, 1 of 3.
-  for (const int doubled : {1, 0}) {
-    for (const bool by_name : {false, true}) {
-      const int port = free_port();
-      const std::string job = unique_job();
-      const auto texts = run_processes(3, [&](int process) {
-        const int rank = doubled == 1 ? std::min(process, 1) : std::max(process - 1, 0);
-        auto identity = by_name ? rank_of_job(rank, 3, job) : identity_of_rank(rank, 3, port);
-        return without_processes(joining(identity, 60s));
-      });
-      for (const auto& text : texts) {
-        INFO("rank " << doubled << (by_name ? " by name" : " by port"));
-        CHECK_THAT(text,
-                   StartsWith(concat("[group.connect] expected one process of rank ", doubled, " at 127.0.0.1:")));
-        CHECK_THAT(text, EndsWith("got two: process N on H and process N on H; start each rank once, and each run at a "
-                                  "MASTER_PORT that no other uses"));
-      }
-    }
+  // Ranks 0, 1, 1 of 3, by port and by name; then 0, 0, 1 of 3. All at once: rank 0 waits a while for the one that has
+  // not come.
+  const int ports[] = {free_port(), free_port()};
+  const std::string jobs[] = {unique_job(), unique_job()};
+  const auto texts = run_processes(12, [&](int process) {
+    const int rank = process < 6 ? std::min(process % 3, 1) : std::max(process % 3 - 1, 0);
+    auto identity =
+        process / 3 % 2 == 1 ? rank_of_job(rank, 3, jobs[process / 6]) : identity_of_rank(rank, 3, ports[process / 6]);
+    return without_processes(joining(identity, 60s));
+  });
+  for (int process = 0; process < 12; ++process) {
+    const std::string& text = texts[static_cast<std::size_t>(process)];
+    const int doubled = process < 6 ? 1 : 0;
+    INFO("rank " << doubled << (process / 3 % 2 == 1 ? " by name" : " by port"));
+    CHECK_THAT(text, StartsWith(concat("[group.connect] expected one process of rank ", doubled, " at 127.0.0.1:")));
+    CHECK_THAT(text, EndsWith("got two: process N on H and process N on H; start each rank once, and each run at a "
+                              "MASTER_PORT that no other uses"));
   }
 }
 

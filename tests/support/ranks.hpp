@@ -145,6 +145,27 @@ inline std::vector<std::string> run_ranks(int size, const std::function<std::str
   });
 }
 
+/// The same in `groups` groups at once, for what waits most of the time. Gives the texts by group.
+inline std::vector<std::vector<std::string>> run_groups(
+    int groups, int size, const std::function<std::string(int number, const danling::Group& group)>& body,
+    std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  std::vector<int> ports;
+  for (int number = 0; number < groups; ++number) {
+    ports.push_back(free_port());
+  }
+  const auto texts = run_processes(groups * size, [&](int process) {
+    const int number = process / size;
+    return body(number,
+                danling::Group::connect(identity_of_rank(process % size, size, ports[static_cast<std::size_t>(number)]),
+                                        {.timeout = timeout, .host = {}}));
+  });
+  std::vector<std::vector<std::string>> out;
+  for (auto begin = texts.begin(); begin != texts.end(); begin += size) {
+    out.emplace_back(begin, begin + size);
+  }
+  return out;
+}
+
 /// Fails the test unless every rank returned `expected`.
 inline void check_ranks(const std::vector<std::string>& texts, const std::string& expected) {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
