@@ -74,9 +74,9 @@ FieldSpec& Fields::add(std::string_view name, std::string_view help) {
   });
   check<ConfigError>(well_formed, "config.fields", "expected a field name of letters, digits and underscores, got ",
                      quote(name));
-  for (const auto& spec : specs_) {
-    check<ConfigError>(!spec->answers_to(name), "config.fields", "expected each field once, got ", quote(name),
-                       " twice");
+  // A text for each pair of fields would be a tenth of a short run's time.
+  if (std::any_of(specs_.begin(), specs_.end(), [&](const auto& spec) { return spec->answers_to(name); })) {
+    fail<ConfigError>("config.fields", "expected each field once, got ", quote(name), " twice");
   }
   specs_.push_back(std::make_unique<FieldSpec>());
   FieldSpec& spec = *specs_.back();
