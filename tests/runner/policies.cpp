@@ -217,7 +217,9 @@ TEST_CASE("on_nonfinite: stop saves the window's batches with their records, bef
     const std::string code = dl::concat("import torch; x = torch.load('", file.string(),
                                         "', weights_only=True); assert x['micro_batches'][1]['batch']['input'].shape "
                                         "== (8, 4) and x['reason'].startswith('expected a finite loss')");
-    CHECK(std::system((danling_test::python_with_torch() + " -c \"" + code + "\"").c_str()) == 0);
+    const fs::path script = folder.path() / "check.py";
+    std::ofstream(script) << code;
+    CHECK(danling_test::run_python(script.string(), {}));
   }
 }
 

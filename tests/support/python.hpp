@@ -31,10 +31,11 @@ class PythonServer {
 
   bool can_import(const std::string& module) { return ask({"import", module}) == "1"; }
 
-  /// Says whether a script of the source directory succeeded; its output goes to `output`, or this process's.
+  /// Says whether a script, named in the source directory or by its whole path, succeeded; its output goes to `output`,
+  /// or this process's.
   bool run(const std::string& script, const std::vector<std::string>& arguments, const std::string& output = "") {
     std::vector<std::string> request = {"run", output, std::filesystem::current_path().string(),
-                                        std::string(DANLING_SOURCE_DIR) + "/" + script,
+                                        (std::filesystem::path(DANLING_SOURCE_DIR) / script).string(),
                                         std::to_string(arguments.size())};
     request.insert(request.end(), arguments.begin(), arguments.end());
     for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -113,7 +114,8 @@ inline const std::string& python_with_torch() {
   return found;
 }
 
-/// Runs a script of the source directory by the Python with torch; says whether it succeeded.
+/// Runs a script, named in the source directory or by its whole path, by the Python with torch; says whether it
+/// succeeded.
 inline bool run_python(const std::string& script, const std::vector<std::string>& arguments) {
   return PythonServer::instance().run(script, arguments);
 }
