@@ -10,11 +10,14 @@
 
 namespace runner_test {
 
+/// Of a pass of eight: two passes and a half.
+constexpr std::int64_t gpt_updates = 20;
+
 struct GptTestConfig : dl::RunnerConfig {
   GptTestConfig() {
     stack = "parallel";
     seed = 7;
-    steps = 50;
+    steps = gpt_updates;
     console = false;
     dataloader.batch_size = 8;
     optim.type = "adamw";
@@ -157,7 +160,7 @@ inline void compare_layout(const Layout& layout) {
     CHECK(torch::allclose(got.at(name), tensor, 1e-5, 1e-7));
   }
   for (const dl::State& rank : ranks) {
-    CHECK(rank.at("step").integer() == 50);
+    CHECK(rank.at("step").integer() == gpt_updates);
     for (const char* split : {"train", "val"}) {
       INFO(split);
       CHECK(rank.at("results").at(split).number() ==

@@ -20,8 +20,9 @@ using danling_test::Screen;
 using danling_test::Variable;
 using Lines = std::vector<std::string>;
 
-/// Two epochs with pauses longer than the time between two drawings.
-int run_slowly(const Folder& folder, std::vector<std::string> words, std::int64_t stop_at = -1) {
+/// Two epochs; `pauses`: in the first so many steps of each, longer than the time between two drawings.
+int run_slowly(const Folder& folder, std::vector<std::string> words, std::int64_t stop_at = -1,
+               std::int64_t pauses = 100) {
   words.insert(words.begin(), {"program", "--workspace_root", folder.path().string(), "--console", "true", "--epochs",
                                "2", "--log_interval", "2"});
   std::vector<char*> arguments;
@@ -29,16 +30,17 @@ int run_slowly(const Folder& folder, std::vector<std::string> words, std::int64_
     arguments.push_back(word.data());
   }
   return dl::run<TinyRunner, TinyConfig>(static_cast<int>(arguments.size()), arguments.data(), [&](TinyRunner& runner) {
-    const auto pause = [stop_at](TinyRunner& self, std::int64_t number) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(105));
+    const auto pause_at = [pauses](std::int64_t number) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(number < pauses ? 105 : 0));
+    };
+    const auto pause = [stop_at, pause_at](TinyRunner& self, std::int64_t number) {
+      pause_at(number);
       if (number == stop_at) {
         self.request_stop();
       }
     };
     runner.before_step = pause;
-    runner.before_evaluation_step = [](TinyRunner&, std::int64_t) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(105));
-    };
+    runner.before_evaluation_step = [pause_at](TinyRunner&, std::int64_t number) { pause_at(number); };
     runner.train();
   });
 }
@@ -137,8 +139,9 @@ TEST_CASE("quiet: only warnings and errors reach the console, all lines the log"
   const Variable term("TERM", "xterm");
   const auto warned = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"--score_name", "unknown"});
-    const std::string piped = printed_by([&] { CHECK(run_slowly(folder, words) == dl::exit_success); });
-    const std::string on_terminal = bytes_on_terminal([&] { CHECK(run_slowly(folder, words) == dl::exit_success); });
+    const std::string piped = printed_by([&] { CHECK(run_slowly(folder, words, -1, 2) == dl::exit_success); });
+    const std::string on_terminal =
+        bytes_on_terminal([&] { CHECK(run_slowly(folder, words, -1, 2) == dl::exit_success); });
     CHECK(std::count(on_terminal.begin(), on_terminal.end(), '\n') == std::count(piped.begin(), piped.end(), '\n'));
     return piped;
   };
@@ -158,7 +161,7 @@ TEST_CASE("quiet: only warnings and errors reach the console, all lines the log"
 TEST_CASE("run: curves, disk space and how to resume are logged at the end, and after a stop", "[runner]") {
   const Folder folder;
   const Variable locale("LC_ALL", "C");
-  const auto text = printed_by([&] { CHECK(run_slowly(folder, {}) == dl::exit_success); });
+  const auto text = printed_by([&] { CHECK(run_slowly(folder, {}, -1, 0) == dl::exit_success); });
   const fs::path dir = find_file(folder, "results.json").parent_path();
   CHECK_THAT(text, ContainsSubstring("curve        first  by epoch"));
   std::uintmax_t bytes = 0;
@@ -176,10 +179,12 @@ TEST_CASE("run: curves, disk space and how to resume are logged at the end, and 
   CHECK_THAT(text, ContainsSubstring("\nresume: --auto_resume true, or --resume " + latest +
                                      "; raise epochs to train further\n"));
   const Folder other;
-  const auto stopped = printed_by([&] { CHECK(run_slowly(other, {}, /*stop_at=*/3) == 128 + 15); });
+  const auto stopped = printed_by([&] { CHECK(run_slowly(other, {}, /*stop_at=*/3, 0) == 128 + 15); });
   CHECK_THAT(stopped, ContainsSubstring("the run is saved\nresume: --auto_resume true, or --resume "));
   // The options continue it.
-  const auto resumed = printed_by([&] { CHECK(run_slowly(other, {"--auto_resume", "true"}) == dl::exit_success); });
+  const auto resumed = printed_by([&] {
+    CHECK(run_slowly(other, {"--auto_resume", "true"}, -1, 0) == dl::exit_success);
+  });
   CHECK_THAT(resumed, ContainsSubstring("epoch 2/2  train loss "));
 }
 

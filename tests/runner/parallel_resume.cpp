@@ -50,7 +50,7 @@ void check_as(const dl::State& whole, const std::vector<dl::State>& ranks) {
     CHECK(torch::allclose(got.at(name), tensor, 1e-5, 1e-7));
   }
   for (const dl::State& rank : ranks) {
-    CHECK(rank.at("step").integer() == 50);
+    CHECK(rank.at("step").integer() == gpt_updates);
     CHECK(rank.at("results").at("val").number() == Approx(whole.at("results").at("val").number()).epsilon(1e-6));
   }
 }
@@ -65,12 +65,12 @@ TEST_CASE("ParallelRunner: a run goes on with other grids, between checkpoints o
   const Layout sliced{"tensor x pipeline", 4, grid({.pipeline = 2, .tensor = 2})};
   // `batch_size` is of a process, and part of the config: the axes that share out data stay.
   const Folder two, alone;
-  continue_gpt(two.path(), sharded, 11);
-  continue_gpt(two.path(), staged, 23, 11);
-  check_as_one_process(continue_gpt(two.path(), sharded, 50, 23));
-  continue_gpt(alone.path(), sliced, 17);
-  continue_gpt(alone.path(), one, 31, 17);
-  check_as_one_process(continue_gpt(alone.path(), sliced, 50, 31));
+  continue_gpt(two.path(), sharded, 5);
+  continue_gpt(two.path(), staged, 11, 5);
+  check_as_one_process(continue_gpt(two.path(), sharded, gpt_updates, 11));
+  continue_gpt(alone.path(), sliced, 7);
+  continue_gpt(alone.path(), one, 13, 7);
+  check_as_one_process(continue_gpt(alone.path(), sliced, gpt_updates, 13));
 }
 
 TEST_CASE("ParallelRunner: averages of slices and stages are those of one process, also with other grids",
@@ -89,16 +89,16 @@ TEST_CASE("ParallelRunner: averages of slices and stages are those of one proces
   const Layout sharded{"shard x tensor", 4, averaged(grid({.shard = 2, .tensor = 2}, {"Block"})), 2};
   const Layout staged{"shard x pipeline", 4, averaged(grid({.shard = 2, .pipeline = 2}, {"Block"})), 2};
   const Folder folder;
-  continue_gpt(folder.path(), sharded, 11);
-  continue_gpt(folder.path(), staged, 23, 11);
-  check_as(whole, continue_gpt(folder.path(), sharded, 50, 23));
+  continue_gpt(folder.path(), sharded, 5);
+  continue_gpt(folder.path(), staged, 11, 5);
+  check_as(whole, continue_gpt(folder.path(), sharded, gpt_updates, 11));
 }
 
 TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of another adopts its history",
           "[runner][parallel]") {
   const Folder first, second;
   const Layout layout{"shard x tensor", 4, grid({.shard = 2, .tensor = 2}, {"Block"}), 2};
-  continue_gpt(first.path(), layout, 30);
+  continue_gpt(first.path(), layout, 12);
   fs::path pointer;
   for (const auto& entry : fs::recursive_directory_iterator(first.path())) {
     pointer = entry.path().filename() == "latest.pointer" ? entry.path() : pointer;
@@ -109,7 +109,7 @@ TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of anot
     layout.set(config);
     config.resume = pointer.string();
   };
-  check_as_one_process(continue_gpt(second.path(), resumed, 50, 30));
+  check_as_one_process(continue_gpt(second.path(), resumed, gpt_updates, 12));
 }
 
 TEST_CASE("ParallelRunner: a grid of another shape is refused unless the config allows it", "[runner][parallel]") {

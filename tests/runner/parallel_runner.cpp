@@ -1,10 +1,10 @@
-// A small GPT on grids of processes, against one process: losses, metrics and parameters after 50 updates.
+// A small GPT on grids of processes, against one process: losses, metrics and parameters after 20 updates.
 #include "gpt_runner.hpp"
 
 namespace runner_test {
 namespace {
 
-TEST_CASE("ParallelRunner: each axis of two processes is one process over 50 updates of a GPT", "[runner][parallel]") {
+TEST_CASE("ParallelRunner: each axis of two processes is one process over 20 updates of a GPT", "[runner][parallel]") {
   for (const Layout& layout : std::vector<Layout>{
            {"shard", 2, [](GptTestConfig& config) { config.parallel.axes.shard = 2; }, 2},
            {"tensor", 2, [](GptTestConfig& config) { config.parallel.axes.tensor = 2; }},
@@ -25,7 +25,7 @@ TEST_CASE("ParallelRunner: each axis of two processes is one process over 50 upd
   }
 }
 
-TEST_CASE("ParallelRunner: axes combine, each grid is one process over 50 updates of a GPT", "[runner][parallel]") {
+TEST_CASE("ParallelRunner: axes combine, each grid is one process over 20 updates of a GPT", "[runner][parallel]") {
   const std::vector<std::string> units{"Block"};
   for (const Layout& layout : std::vector<Layout>{
            {"replicate x shard", 4, grid({.replicate = 2, .shard = 2}, units), 4},

@@ -276,7 +276,7 @@ TEST_CASE("ranks: the last save may take longer than the time-out of training", 
     std::string name() const override { return "slow"; }
     void on_save(const dl::SaveEvent& event) override {
       if (event.runner.is_main_process()) {
-        std::this_thread::sleep_for(std::chrono::seconds(12));
+        std::this_thread::sleep_for(std::chrono::seconds(6));
       }
     }
   };
@@ -284,7 +284,7 @@ TEST_CASE("ranks: the last save may take longer than the time-out of training", 
   const auto texts = as_two([&](int) {
     TinyConfig config(folder);
     config.epochs = 1;
-    config.comm.train_timeout_seconds = 8;
+    config.comm.train_timeout_seconds = 4;
     TinyRunner runner(config);
     runner.add(Slow());
     runner.train();

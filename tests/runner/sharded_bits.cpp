@@ -75,6 +75,7 @@ const std::vector<GridLayout> grid_layouts = {{1, 2}, {2, 1}, {1, 4}, {2, 2}, {4
 TEST_CASE("virtual ranks of shards: every layout of 1, 2 and 4 processes trains the same bits", "[runner][fsdp]") {
   at::set_num_threads(1);
   TinyConfig config = bits_config();
+  auto layouts = grid_layouts;
   SECTION("AdamW, clipping, batch normalization, a short last batch") {}
   SECTION("stage 1") { config.fsdp.stage = 1; }
   SECTION("stage 2, through the collectives of the group") { config.fsdp.stage = 2, config.fsdp.shared_memory = false; }
@@ -84,12 +85,12 @@ TEST_CASE("virtual ranks of shards: every layout of 1, 2 and 4 processes trains 
     config.epochs.reset(), config.steps = 8, config.evaluate_interval = 3;
     config.fsdp.reshard_after_forward = false;
   }
-  SECTION("bf16") { config.precision = "bf16"; }
-  SECTION("fp16 with a loss scale") { config.precision = "fp16"; }
+  SECTION("bf16") { config.precision = "bf16", layouts = {{1, 4}, {2, 1}}; }
+  SECTION("fp16 with a loss scale") { config.precision = "fp16", layouts = {{1, 2}, {2, 2}}; }
   const Folder one;
   const std::string reference = train_layout(config, {}, one.path());
   REQUIRE_THAT(reference, ContainsSubstring("\"loss\""));
-  for (const GridLayout& layout : grid_layouts) {
+  for (const GridLayout& layout : layouts) {
     const Folder folder;
     INFO(layout);
     const std::string text = train_layout(config, layout, folder.path());
@@ -99,19 +100,19 @@ TEST_CASE("virtual ranks of shards: every layout of 1, 2 and 4 processes trains 
 
 TEST_CASE("virtual ranks of shards: ranks that lack shards of a batch follow the others", "[runner][fsdp]") {
   at::set_num_threads(1);
+  bool shared_memory = true;                             // and not, in turn: each layout and each number has both
   for (const std::int64_t records : {49, 50, 51, 61}) {  // the last batch has one sample in 1, 2, 3 and 1 shards
-    for (const bool shared_memory : {true, false}) {
-      TinyConfig config = bits_config();
-      config.records = records;
+    TinyConfig config = bits_config();
+    config.records = records;
+    const Folder one;
+    const std::string reference = train_layout<TinyRunner>(config, {}, one.path());
+    for (const GridLayout& layout : grid_layouts) {
+      const Folder folder;
       config.fsdp.shared_memory = shared_memory;
-      const Folder one;
-      const std::string reference = train_layout<TinyRunner>(config, {}, one.path());
-      for (const GridLayout& layout : grid_layouts) {
-        const Folder folder;
-        INFO(layout << ", " << records << " records, shared memory " << shared_memory);
-        const std::string text = train_layout<TinyRunner>(config, layout, folder.path());
-        CHECK((text == reference ? "the same bits" : text) == "the same bits");
-      }
+      INFO(layout << ", " << records << " records, shared memory " << shared_memory);
+      const std::string text = train_layout<TinyRunner>(config, layout, folder.path());
+      CHECK((text == reference ? "the same bits" : text) == "the same bits");
+      shared_memory = !shared_memory;
     }
   }
 }
