@@ -135,15 +135,21 @@ struct Layout {
   std::int64_t data = 1;  ///< ranks with other samples
 };
 
-inline const dl::State& one_process() {
-  static const dl::State state = dl::unpack_state(train_gpt(GptTestConfig(), dl::Group()));
-  return state;
+inline const dl::State& one_process(std::int64_t updates = gpt_updates) {
+  static std::map<std::int64_t, dl::State> states;
+  if (!states.contains(updates)) {
+    GptTestConfig config;
+    config.steps = updates;
+    states[updates] = dl::unpack_state(train_gpt(config, dl::Group()));
+  }
+  return states[updates];
 }
 
-inline void compare_layout(const Layout& layout) {
+inline void compare_layout(const Layout& layout, std::int64_t updates = gpt_updates) {
   INFO(layout.name);
   GptTestConfig config;
   layout.set(config);
+  config.steps = updates;
   config.dataloader.batch_size = 8 / layout.data;
   std::vector<dl::State> ranks;
   for (const auto& bytes :
@@ -152,7 +158,7 @@ inline void compare_layout(const Layout& layout) {
     REQUIRE_FALSE(bytes.starts_with("error"));
     ranks.push_back(dl::unpack_state(bytes));
   }
-  const auto expected = whole_parameters({one_process()});
+  const auto expected = whole_parameters({one_process(updates)});
   const auto got = whole_parameters(ranks);
   REQUIRE(got.size() == expected.size());
   for (const auto& [name, tensor] : expected) {
@@ -160,11 +166,11 @@ inline void compare_layout(const Layout& layout) {
     CHECK(torch::allclose(got.at(name), tensor, 1e-5, 1e-7));
   }
   for (const dl::State& rank : ranks) {
-    CHECK(rank.at("step").integer() == gpt_updates);
+    CHECK(rank.at("step").integer() == updates);
     for (const char* split : {"train", "val"}) {
       INFO(split);
       CHECK(rank.at("results").at(split).number() ==
-            Approx(one_process().at("results").at(split).number()).epsilon(1e-6));
+            Approx(one_process(updates).at("results").at(split).number()).epsilon(1e-6));
     }
   }
 }

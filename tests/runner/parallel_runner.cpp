@@ -1,4 +1,4 @@
-// A small GPT on grids of processes, against one process: losses, metrics and parameters after 20 updates.
+// A small GPT on grids of processes, against one process: losses, metrics and parameters after 20 or 50 updates.
 #include "gpt_runner.hpp"
 
 namespace runner_test {
@@ -25,13 +25,22 @@ TEST_CASE("ParallelRunner: each axis of two processes is one process over 20 upd
   }
 }
 
-TEST_CASE("ParallelRunner: axes combine, each grid is one process over 20 updates of a GPT", "[runner][parallel]") {
+TEST_CASE("ParallelRunner: two axes combine, each grid is one process over 50 updates of a GPT", "[runner][parallel]") {
   const std::vector<std::string> units{"Block"};
   for (const Layout& layout : std::vector<Layout>{
            {"replicate x shard", 4, grid({.replicate = 2, .shard = 2}, units), 4},
            {"shard x tensor", 4, grid({.shard = 2, .tensor = 2}, units), 2},
            {"shard x pipeline", 4, grid({.shard = 2, .pipeline = 2}, units), 2},
            {"tensor x pipeline", 4, grid({.pipeline = 2, .tensor = 2})},
+       }) {
+    compare_layout(layout, 50);
+  }
+}
+
+TEST_CASE("ParallelRunner: more axes combine, each grid is one process over 20 updates of a GPT",
+          "[runner][parallel]") {
+  const std::vector<std::string> units{"Block"};
+  for (const Layout& layout : std::vector<Layout>{
            {"shard x context", 4, grid({.shard = 2, .context = 2}, units), 2},
            {"context x tensor", 4, grid({.context = 2, .tensor = 2})},
            {"replicate x pipeline", 4, grid({.replicate = 2, .pipeline = 2}), 2},
