@@ -1,6 +1,7 @@
 #include "runner/shard_states.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -66,6 +67,18 @@ std::vector<std::string> names_in_order(const optim::Optimizer& optimizer, const
                       "expected an optimizer of the model's parameters with checkpoint.backend: dcp, got one of "
                       "another tensor; set optim.type, or build it from iter_optimizer_named_parameters()");
     out.push_back(found->second);
+  }
+  return out;
+}
+
+/// The optimizer's state of a parameter of one value, which is one row on one rank and none on the others.
+State row_of_scalar(const State& saved, const at::Tensor& rows) {
+  State out{State::Map()};
+  for (const auto& item : saved.map()) {
+    const bool is_value = item.value.is_tensor() && item.key.string() != "step" && item.value.tensor().numel() == 1;
+    out.map().set(item.key,
+                  is_value ? State(item.value.tensor().reshape({1}).narrow(0, 0, rows.numel()).reshape(rows.sizes()))
+                           : item.value);
   }
   return out;
 }
@@ -171,11 +184,17 @@ void TorchRunnerBase::ShardStates::load_optimizer(const ModelHandle& handle, opt
   const State own = optimizer.state_dict();
   State out = state;
   out.map().erase("groups");
+  std::set<std::string> scalars;
+  for (const auto& [name, parameter] : handle.named_parameters()) {
+    if (parameter.dim() == 0) {
+      scalars.insert(name);
+    }
+  }
   State entries{State::Map()};
   for (std::size_t at = 0; at < names.size(); ++at) {
-    const State* saved = state.at("state").find(names[at]);
-    if (saved != nullptr && params[at].numel() > 0) {  // else the values are another rank's
-      entries.map().set(static_cast<std::int64_t>(at), *saved);
+    if (const State* saved = state.at("state").find(names[at])) {
+      entries.map().set(static_cast<std::int64_t>(at),
+                        scalars.contains(names[at]) ? row_of_scalar(*saved, params[at]) : *saved);
     }
   }
   out["state"] = std::move(entries);
