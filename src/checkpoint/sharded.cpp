@@ -115,7 +115,7 @@ std::string error_of_body(Body body) {
 }  // namespace
 
 void save_sharded(const ShardedState& state, const fs::path& directory, const Group& group) {
-  ShardPlan plan;
+  SavePlan plan;
   throw_first(group, error_of_body([&] {
                 check<CheckpointError>(
                     group.rank() != 0 || !formats::is_dcp(directory), "checkpoint.write",

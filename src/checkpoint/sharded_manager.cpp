@@ -157,7 +157,7 @@ void TorchDistributedCheckpointManager::Impl::publish(const Publication& what, s
                                                       MakeState make_state) {
   check<StateError>(!closed_, "checkpoint.save", "expected no save after close, got one");
   const auto requested = std::chrono::steady_clock::now();
-  ShardPlan plan;
+  SavePlan plan;
   std::string packed;
   ShardedMessage message;
   std::exception_ptr own_error;

@@ -39,7 +39,7 @@ class Dismantler {
     }
   }
 
-  ShardPlan plan_;
+  SavePlan plan_;
 
  private:
   RecordTree take(const State& state, const std::string& name) {
@@ -190,9 +190,7 @@ RecordTree to_record_tree(const State& state) {
                               : RecordTree();
 }
 
-ShardPlan take_apart(const ShardedState& state) {
-  return Dismantler({nested_as_maps(state.state), state.places}).plan_;
-}
+SavePlan take_apart(const ShardedState& state) { return Dismantler({nested_as_maps(state.state), state.places}).plan_; }
 
 std::vector<ShardValue> leaves_of_values(const RecordTree& values, const std::vector<std::string>& tensors) {
   const std::unordered_set<std::string> names(tensors.begin(), tensors.end());

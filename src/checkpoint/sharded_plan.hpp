@@ -31,14 +31,14 @@ struct ShardValue {
 };
 
 /// A state, taken apart.
-struct ShardPlan {
+struct SavePlan {
   std::vector<ShardItem> items;
   formats::RecordTree values;  ///< the tree, null in place of each tensor
 };
 
 /// @throws CheckpointError with the key of a tensor that cannot be written, of a place that does not fit its tensor or
 /// has none, and of two values whose names are the same
-ShardPlan take_apart(const ShardedState& state);
+SavePlan take_apart(const ShardedState& state);
 /// The leaves of a tree without tensors; `tensors` has the names of its nulls that stand for one. Lists are leaves
 /// unless they hold such a null.
 std::vector<ShardValue> leaves_of_values(const formats::RecordTree& values, const std::vector<std::string>& tensors);

@@ -186,7 +186,7 @@ bool is_model_alone(const RecordTree& values) {
 
 }  // namespace
 
-ShardWork work_of(ShardPlan plan, const std::vector<std::size_t>& positions) {
+ShardWork work_of(SavePlan plan, const std::vector<std::size_t>& positions) {
   ShardWork out;
   for (const auto& item : plan.items) {
     out.tensors.emplace_back(item.name, item.path);

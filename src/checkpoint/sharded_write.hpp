@@ -32,7 +32,7 @@ struct ShardWork {
 };
 
 /// The part of `plan` at `positions`, without the tensors of the others.
-ShardWork work_of(ShardPlan plan, const std::vector<std::size_t>& positions);
+ShardWork work_of(SavePlan plan, const std::vector<std::size_t>& positions);
 
 /// Writes `__<rank>_0.distcp`, if the rank has items; with `verify` it is read back. Waits for devices and the disk.
 /// @throws CheckpointError
