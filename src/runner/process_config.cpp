@@ -264,7 +264,9 @@ void check_grid(const RunnerConfig& config) {
                          "'; unset one of the two");
     }
   }
-  check<ConfigError>(is_grid || config.fsdp.units.empty(), where,
+  // A DeepSpeed JSON selects ddp or fsdp when a runner reads it, which checks the result again.
+  const bool reads_deepspeed = stack == "deepspeed" || !config.deepspeed.is_null();
+  check<ConfigError>(is_grid || reads_deepspeed || config.fsdp.units.empty(), where,
                      "expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ", stack);
   check<ConfigError>(is_grid || !config.fsdp.enabled, where,
                      "expected 'stack: fsdp' or 'parallel' beside 'fsdp.enabled', got ", stack);

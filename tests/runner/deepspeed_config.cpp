@@ -356,6 +356,12 @@ TEST_CASE("deepspeed: what its stack refuses is refused before the run", "[runne
   config = json_config("{}");
   config.ema.enabled = true;
   CHECK(dl::with_deepspeed(config, 1).zero_stage == 0);
+  config = json_config(R"({"zero_optimization": {"stage": 3}})");
+  config.fsdp.units = {"Linear"};
+  CHECK_NOTHROW(dl::with_deepspeed(config, 1).base_validate());
+  config.deepspeed = danling::from_yaml("{}", "ds.json");
+  CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
+        "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ddp");
   config = json_config("{}");
   config.ft.enabled = true;
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==

@@ -97,7 +97,6 @@ TEST_CASE("fsdp: a run goes on with another number of processes", "[runner][fsdp
 TEST_CASE("fsdp: a parameter of one value resumes from a checkpoint of shards", "[runner][fsdp]") {
   at::set_num_threads(1);
   TinyConfig config = averaged_config();
-  config.ema = {};
   const std::string expected = train_in_turn<ScaledRunner>(config, {{1, 3}});
   config.checkpoint.backend = "dcp";
   const std::string resumed = train_in_turn<ScaledRunner>(config, {{4, 1}, {2, 2}, {4, 3}});
