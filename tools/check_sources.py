@@ -37,6 +37,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 WHOLE_LIBTORCH = re.compile(r"(torch/(torch|all|extension)\.h|ATen/ATen\.h)$")
 HIDDEN = re.compile(r"(fmt|spdlog|yaml-cpp|nlohmann|CLI|catch2)/|(zlib|xxhash|jpeglib|png)\.h$")
+LITERAL = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
+SCOPE = re.compile(
+    r"\bnamespace\b(?P<space>[^{;=]*)\{"
+    r"|\b(?:struct|class|enum(?: class)?)\s+(?P<type>\w[\w:]*)[^;{}()=<>]*\{|\{|(?P<end>\})"
+)
 CODE = {".hpp", ".cpp"}
 SCRIPTS = {".py", ".sh", ".cmake"}
 
@@ -126,8 +131,36 @@ def check_file(path, text):
         yield len(lines), "no newline at the end"
 
 
+def types_in(text):
+    """Qualified names of the types that a file defines in namespaces that have names."""
+    scopes = []  # a namespace's name, or None for any other block
+    for match in SCOPE.finditer(LITERAL.sub("0", text)):
+        if match["end"]:
+            scopes = scopes[:-1]
+        elif match["space"] is not None:
+            name = match["space"].replace("inline", "").replace(" ", "")
+            scopes.append(name or None)
+        else:
+            if match["type"] and None not in scopes:
+                yield "::".join([*scopes, match["type"]])
+            scopes.append(None)
+
+
+def check_types(root):
+    """Yields complaints for types of one name in one namespace: the linker takes the inline functions of either."""
+    known = {}
+    for folder in ("include", "src"):
+        for path in sorted((root / folder).rglob("*.?pp")):
+            relative = path.relative_to(root)
+            for name in types_in(path.read_text(encoding="utf-8")):
+                first = known.setdefault(name, relative)
+                if first != relative:
+                    yield f"{relative}:1: defines {name}, as {first} does"
+
+
 def check_tree(root):
     """Yields `file:line: complaint` for all files of the project under `root`."""
+    yield from check_types(root)
     for folder in ("include", "src", "tests", "examples", "bench", "apps", "tools", "cmake"):
         for path in sorted((root / folder).rglob("*")):
             if path.is_file() and (path.suffix in CODE | SCRIPTS or path.name == "CMakeLists.txt"):

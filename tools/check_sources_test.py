@@ -4,7 +4,7 @@
 import unittest
 from pathlib import Path
 
-from check_sources import EDGES, check_file
+from check_sources import EDGES, check_file, types_in
 
 HEADER = "// A subject.\n#pragma once\n"
 
@@ -92,6 +92,12 @@ class Files(unittest.TestCase):
         self.assertEqual(self.check("src/core/x.cpp", "// A subject."), ["no newline at the end"])
         self.assertEqual(len(self.check("src/core/x.cpp", "// A subject.\n" * 451)), 1)
         self.assertEqual(self.check("src/core/x.cpp", "// A subject.\n" * 450), [])
+
+    def test_types_have_qualified_names(self):
+        text = "namespace danling::inline v0 {\nstruct A : B { struct Inner {}; };\nnamespace { struct Hidden {}; }\n"
+        text += 'namespace detail {\nenum class C { x };  // struct D {\nvoid f() { const char* a = "struct E {"; }\n}\n}\n'
+        self.assertEqual(list(types_in(text)), ["danling::v0::A", "danling::v0::detail::C"])
+        self.assertEqual(list(types_in("class A;\nstruct B* f(struct C c) { return {}; }\n")), [])
 
 
 if __name__ == "__main__":
