@@ -73,7 +73,8 @@ ParallelTopology::ParallelTopology(std::int64_t world_size, std::int64_t rank, s
     axes_[*open].degree = world_size / known;
   }
   check<ConfigError>(open || known == world_size, where, "expected axes of the ", label, " that multiply to the ",
-                     world_size, " processes, got ", product_text(axes_));
+                     world_size, " processes, got ", product_text(axes_),
+                     "; start as many processes, or set one axis to -1: what the others leave");
   for (const ParallelAxis& axis : axes_) {
     domains_.push_back({axis.name, {axis.name}});
   }

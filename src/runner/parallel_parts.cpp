@@ -60,8 +60,8 @@ const ParallelContext& context_of(const Parallelism& parallelism) {
 
 ParallelTopology topology_of(const RunnerConfig& config, std::int64_t world_size, std::int64_t rank) {
   ParallelAxesConfig axes = config.parallel.axes;
-  if (config.stack == "fsdp" && !axes.any()) {
-    axes.shard = world_size;
+  if (!axes.any()) {
+    (config.stack == "fsdp" ? axes.shard : axes.replicate) = world_size;
   }
   return grid_topology(world_size, rank, axes.list());
 }

@@ -198,6 +198,9 @@ std::chrono::milliseconds detail::timeout_of(double seconds) {
 }
 
 std::string_view RunnerConfig::stack_name() const {
+  if (stack == "auto" && parallel.axes.any()) {
+    return "parallel";
+  }
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
 }
 

@@ -354,7 +354,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .non_semantic();
 
   f.group("Process");
-  f("stack", stack, "parallelism of the run, or one that the program registered; auto and torch mean ddp")
+  f("stack", stack, "parallelism of the run, or a name of the program; auto: parallel with parallel.axes, else ddp")
       .choices(stack_names())
       .synonym("auto", "ddp")
       .synonym("torch", "ddp")

@@ -92,7 +92,8 @@ ParallelTopology grid_topology(std::int64_t world_size, std::int64_t rank, std::
            {"loss", {"replicate", "shard", "context"}},
            {"optimizer", std::move(all)},
            {"fsdp", {"replicate", "shard", "context"}},
-           {"replicas", {"replicate", "context"}}}};
+           {"replicas", {"replicate", "context"}}},
+          "grid (parallel.axes)"};
 }
 
 namespace {

@@ -113,7 +113,7 @@ TEST_CASE("language_model_parallel: a mistake is one clear line of each process"
   };
   for (const Mistake& mistake : std::vector<Mistake>{
            {{"--parallel.axes.tensor", "3"},
-            "[parallel.topology] expected axes of the parallel topology that multiply to the 2 processes, got "},
+            "[parallel.topology] expected axes of the grid (parallel.axes) that multiply to the 2 processes, got "},
            {{"--parallel.axes.pipeline", "2"},
             "[runner.build_pipeline_model_part] expected 'parallel.module_fqns_per_model_part', a model that is a "},
            {stages(R"(["embedding, blocks.0, blocks.1", "blocks.2, blocks.5, head"])"),

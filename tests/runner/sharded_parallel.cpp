@@ -1,5 +1,6 @@
 // Sharded training: several processes with parts of each batch and of the parameters, against one with the whole.
 #include <danling/parallel/parallelizable.hpp>
+#include <danling/runner/parallel_parts.hpp>
 
 #include "models.hpp"
 #include "sharded_runner.hpp"
@@ -215,6 +216,22 @@ TEST_CASE("fsdp: a run that is resumed goes on as if it had not ended", "[runner
   check_resume<AdversaryRunner>(config);
   config.checkpoint.backend = "dcp";
   check_resume<AdversaryRunner>(config);
+}
+
+TEST_CASE("fsdp: without axes the stack says what all processes share", "[runner][fsdp]") {
+  TinyConfig config = fsdp_config();
+  CHECK(dl::detail::topology_of(config, 4, 0).to_string() == "shard 4");
+  config.stack = "auto";
+  CHECK(config.stack_name() == "ddp");
+  CHECK(dl::detail::topology_of(config, 4, 0).to_string() == "replicate 4");  // a ParallelRunner
+  config.parallel.axes.shard = -1;
+  CHECK(config.stack_name() == "parallel");
+  CHECK(dl::detail::topology_of(config, 4, 0).to_string() == "shard 4");
+  config.parallel.axes.shard = 3;
+  CHECK(error_of<dl::ConfigError>([&] { dl::detail::topology_of(config, 4, 0); }) ==
+        "[parallel.topology] expected axes of the grid (parallel.axes) that multiply to the 4 processes, got "
+        "replicate(1) * shard(3) * context(1) * pipeline(1) * tensor(1) * expert(1) * expert_tensor(1); start as many "
+        "processes, or set one axis to -1: what the others leave");
 }
 
 TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][fsdp]") {

@@ -270,7 +270,7 @@ struct RunnerConfig : Config {
   std::string check_optim(bool set) const;
   std::string check_sched(bool set) const;
 
-  /// `stack` without synonyms: "ddp", or a name that the program registered.
+  /// `stack` without synonyms: "ddp", "parallel" of "auto" where `parallel.axes` are set, or another name.
   std::string_view stack_name() const;
   /// `precision` by its short name: "fp32", "bf16", "fp16", "fp64", or empty when unset.
   std::string_view precision_name() const;
