@@ -34,11 +34,15 @@ void BaseRunner::Records::begin() {
   }
   const auto ranks = Saver(runner_).gather_rank_states();  // a resumed run may save at once
   bool takes_over = services.recorder != nullptr && open_recorder();
-  if (runner_.checkpoint_manager().is_collective() && !runner_.group().alone()) {
+  const bool saves = takes_over || runner_.checkpoint_manager().is_collective();
+  if (!runner_.group().alone()) {
     takes_over = detail::exchange(runner_.group(), takes_over ? "1" : "0").front() == "1";
   }
   if (takes_over && !runner_.config().checkpoint.load_only) {
-    adopt_history();
+    const auto exposed = runner_.expose_checkpoint(/*writes=*/false);  // all ranks show what the main process saves
+    if (saves) {
+      adopt_history();
+    }
   }
   if (services.recorder != nullptr) {
     services.recorder->taken_over();

@@ -33,24 +33,38 @@ class ScaledRunner : public TinyRunner {
   explicit ScaledRunner(const TinyConfig& config) : TinyRunner(config) { model = ScaledNet(); }
 };
 
-/// Epochs on changing numbers of processes, with 8 samples a batch on all of them; the numbers of the last.
+/// Epochs on changing numbers of processes, with 8 samples a batch on all of them; the numbers of the last. Batches of
+/// other sizes make another run, which begins from the checkpoint of the one before.
 template <class Base = TinyRunner>
 std::string train_in_turn(TinyConfig config, const std::vector<Stage>& stages, const std::string& stack = "fsdp") {
   const Folder folder;
-  config.workspace_root = folder.path().string();
   std::string out;
+  std::int64_t done = 0;
+  fs::path last;
   for (const Stage& stage : stages) {
     TinyConfig own = config;
+    own.workspace_root = (folder.path() / std::to_string(stage.epochs)).string();
     own.stack = stack;
     own.epochs = stage.epochs;
     own.dataloader.batch_size = 8 / stage.processes;
+    if (!last.empty()) {
+      own.resume = last.string();
+      own.checkpoint.exclude_from_loading = {"runner"};
+    }
     const auto train = [&](const dl::Group& group) {
       FsdpRunner<Base> runner(own, group);
+      runner.initialize();
+      danling_test::expect(runner.state().train.epoch == done, "a run that goes on");
       runner.train();
       group.barrier();
       return runner.numbers();
     };
     out = stage.processes == 1 ? train(dl::Group()) : danling_test::run_ranks(stage.processes, train).front();
+    done = stage.epochs;
+    for (const auto& entry : fs::recursive_directory_iterator(own.workspace_root)) {
+      const fs::path name = entry.path().filename();
+      last = name == "latest.pth" || name == "latest.pointer" ? entry.path() : last;
+    }
   }
   return out;
 }
