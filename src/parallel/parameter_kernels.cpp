@@ -1,5 +1,6 @@
 // Kernels for parameters that are sharded, or slices with a style, of every operator that LibTorch knows, in front of
 // autograd: they put whole or plain tensors in place of the parameters.
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -66,21 +67,40 @@ void each_tensor(c10::IValue& value, const std::function<bool(at::Tensor&)>& fun
 using Owner = std::shared_ptr<ShardedParameters>;
 using Unit = std::shared_ptr<ShardUnit>;
 
-/// The backward node needs the unit's values, which may be freed by then.
-struct BeforeNode final : torch::autograd::FunctionPreHook {
-  BeforeNode(const Owner& owner, const Unit& unit) : owner_(owner), unit_(unit) {}
-  variable_list operator()(const variable_list& gradients) override {
-    const auto owner = owner_.lock();
-    const auto unit = unit_.lock();
-    if (owner != nullptr && unit != nullptr) {
-      owner->use(*unit);
+/// The units whose parameters an operator gets, each once.
+using Used = std::vector<std::pair<Owner, Unit>>;
+
+/// Makes all of them whole at once: the next one of a model would free the one before.
+void use_together(const Used& used) {
+  for (std::size_t first = 0; first < used.size();) {
+    std::vector<ShardUnit*> units;
+    std::size_t end = first;
+    for (; end < used.size() && used[end].first == used[first].first; ++end) {
+      units.push_back(used[end].second.get());
     }
+    used[first].first->use(units);
+    first = end;
+  }
+}
+
+/// The backward node needs the units' values, which may be freed by then.
+struct BeforeNode final : torch::autograd::FunctionPreHook {
+  explicit BeforeNode(const Used& used) : used_(used.begin(), used.end()) {}
+  variable_list operator()(const variable_list& gradients) override {
+    Used used;
+    for (const auto& [weak_owner, weak_unit] : used_) {
+      Owner owner = weak_owner.lock();
+      Unit unit = weak_unit.lock();
+      if (owner != nullptr && unit != nullptr) {
+        used.emplace_back(std::move(owner), std::move(unit));
+      }
+    }
+    use_together(used);
     return gradients;
   }
 
  private:
-  std::weak_ptr<ShardedParameters> owner_;
-  std::weak_ptr<ShardUnit> unit_;
+  std::vector<std::pair<std::weak_ptr<ShardedParameters>, std::weak_ptr<ShardUnit>>> used_;
 };
 
 class ParameterKernel final : public BoxedKernel {
@@ -103,7 +123,7 @@ class ParameterKernel final : public BoxedKernel {
     }
     const auto& schema = op.schema();
     const std::size_t first = stack->size() - schema.arguments().size();
-    std::vector<std::pair<Owner, Unit>> used;
+    Used used;
     std::vector<ShardMeta> metas;
     std::vector<Plain> plain;
     const KeepsStyle keeps = may_keep_style_ ? keeps_style(op, *stack) : KeepsStyle::no;
@@ -135,6 +155,7 @@ class ParameterKernel final : public BoxedKernel {
         return true;
       });
     }
+    use_together(used);
     if (!used.empty() && used.front().first->casts_inputs()) {
       cast_inputs(schema, metas.front().values.scalar_type(), stack->data() + first);
     }
@@ -170,8 +191,7 @@ class ParameterKernel final : public BoxedKernel {
     }
   }
 
-  static void use(const c10::OperatorHandle& op, const ShardMeta& meta, bool writes,
-                  std::vector<std::pair<Owner, Unit>>& used) {
+  static void use(const c10::OperatorHandle& op, const ShardMeta& meta, bool writes, Used& used) {
     const Owner owner = meta.owner.lock();
     const Unit unit = meta.unit.lock();
     const std::string& name = op.operator_name().name;
@@ -182,23 +202,22 @@ class ParameterKernel final : public BoxedKernel {
                       " ranks has some rows; read or write it inside of a dl::ShardedModel::Whole, on all ranks");
     check<StateError>(!writes, "parallel.fsdp", "expected parameters that do not change in a step, got ", name, " of ",
                       quote(meta.name), "; write to it inside of a dl::ShardedModel::Whole(model, true)");
-    owner->use(*unit);
-    used.emplace_back(owner, unit);
+    const std::pair<Owner, Unit> now(owner, unit);
+    if (std::find(used.begin(), used.end(), now) == used.end()) {
+      used.push_back(now);
+    }
   }
 
   /// A view of a whole tensor becomes a view of the parameter; the node of another result gathers the units again.
-  static bool adopt(at::Tensor& result, const std::vector<ShardMeta>& metas,
-                    const std::vector<std::pair<Owner, Unit>>& used) {
+  static bool adopt(at::Tensor& result, const std::vector<ShardMeta>& metas, const Used& used) {
     for (const ShardMeta& meta : metas) {
       if (result.has_storage() && result.storage().is_alias_of(meta.values.storage())) {
         result = make_sharded_view(result, meta);
         return true;
       }
     }
-    if (result.requires_grad() && result.grad_fn() != nullptr) {
-      for (const auto& [owner, unit] : used) {
-        result.grad_fn()->add_pre_hook(std::make_unique<BeforeNode>(owner, unit));
-      }
+    if (!used.empty() && result.requires_grad() && result.grad_fn() != nullptr) {
+      result.grad_fn()->add_pre_hook(std::make_unique<BeforeNode>(used));
     }
     return false;
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <regex>
+#include <set>
 #include <string>
 
 #include <ATen/core/grad_mode.h>
@@ -66,7 +67,11 @@ std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vec
     units.push_back({name, {}});
   }
   std::map<const void*, std::string> storages;
+  std::set<const c10::TensorImpl*> seen;
   for (const auto& entry : module.named_parameters()) {
+    if (!seen.insert(entry.value().unsafeGetTensorImpl()).second) {
+      continue;  // tied: one parameter with two names, of the unit of the first
+    }
     check<StateError>(!is_sharded(entry.value()), where, "expected parameters of no other ShardedModel, got ",
                       quote(entry.key()));
     if (entry.value().numel() > 0) {

@@ -50,8 +50,8 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   void enter_step();
   void leave_step();
   bool in_step() const { return steps_ > 0; }
-  /// Called before an operator with a parameter of the unit, and before the backward node of one, runs.
-  void use(ShardUnit& unit);
+  /// Called before an operator with parameters of the units, and before the backward node of one, runs.
+  void use(const std::vector<ShardUnit*>& together);
   void set_sync(bool value) { sync_ = value; }
   void set_announcer(std::function<void(char kind, std::size_t unit)> announcer) { announcer_ = std::move(announcer); }
   void follow(char kind, std::size_t unit);
@@ -69,6 +69,7 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
 
  private:
   using Order = std::vector<ShardUnit*>;
+  void use(ShardUnit& unit, const Order& together);
   void watch_gradients();
   void on_gradient(ShardUnit& unit, std::size_t parameter);
   void gather(ShardUnit& unit);

@@ -97,9 +97,16 @@ void ShardedParameters::release_all() {
   }
 }
 
-void ShardedParameters::use(ShardUnit& unit) {
+void ShardedParameters::use(const Order& together) {
+  for (ShardUnit* const unit : together) {
+    use(*unit, together);
+  }
+}
+
+// What is used beside the unit stays until the end of the pass.
+void ShardedParameters::use(ShardUnit& unit, const Order& together) {
   if (!is_root(unit) && in_use_ != &unit) {
-    if (in_use_ != nullptr && reshards_) {
+    if (in_use_ != nullptr && reshards_ && std::find(together.begin(), together.end(), in_use_) == together.end()) {
       in_use_->release();
     }
     in_use_ = &unit;
