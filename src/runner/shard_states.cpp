@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <danling/core/error.hpp>
 #include <danling/optim/optimizer.hpp>
+
+#include "runner/optimizer_numbers.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -71,14 +76,26 @@ std::vector<std::string> names_in_order(const optim::Optimizer& optimizer, const
   return out;
 }
 
-/// The optimizer's state of a parameter of one value, which is one row on one rank and none on the others.
-State row_of_scalar(const State& saved, const at::Tensor& rows) {
+/// The names of parameters without dimensions: rows of them have one, or are empty where another rank has the value.
+std::set<std::string> without_dimensions(const ModelHandle& handle) {
+  std::set<std::string> out;
+  for (const auto& [name, tensor] : handle.named_parameters()) {
+    if (tensor.dim() == 0) {
+      out.insert(name);
+    }
+  }
+  return out;
+}
+
+/// An entry of an optimizer's state whose values have the sizes of `like`, and are none where that has none.
+State resized(const State& entry, at::IntArrayRef sizes) {
   State out{State::Map()};
-  for (const auto& item : saved.map()) {
-    const bool is_value = item.value.is_tensor() && item.key.string() != "step" && item.value.tensor().numel() == 1;
-    out.map().set(item.key,
-                  is_value ? State(item.value.tensor().reshape({1}).narrow(0, 0, rows.numel()).reshape(rows.sizes()))
-                           : item.value);
+  for (const auto& item : entry.map()) {
+    const bool has_values = item.value.is_tensor() && !detail::is_number_of_parameter(item.key.string());
+    const bool is_empty = c10::multiply_integers(sizes) == 0;
+    out.map().set(item.key, !has_values ? item.value
+                            : is_empty  ? State(at::empty(sizes, item.value.tensor().options()))
+                                        : State(item.value.tensor().reshape(sizes)));
   }
   return out;
 }
@@ -114,11 +131,14 @@ void TorchRunnerBase::ShardStates::load_model(const ModelHandle& handle, const S
     trained.emplace(name, tensor);
   }
   for (const auto& [name, tensor] : handle.named_state()) {
+    const auto found = trained.find(name);
+    at::Tensor own = found == trained.end() ? tensor : found->second;
+    if (tensor.dim() == 0 && own.numel() == 0) {
+      continue;  // another rank has it
+    }
     const State* saved = state.find(name);
     check<CheckpointError>(saved != nullptr && saved->is_tensor(), "runner.load_checkpoint", "expected ", quote(name),
                            " in the checkpoint's model, got none");
-    const auto found = trained.find(name);
-    at::Tensor own = found == trained.end() ? tensor : found->second;
     at::Tensor values = saved->tensor();
     if (tensor.dim() == 0) {  // one row, which one rank has
       check<CheckpointError>(values.numel() == 1, "runner.load_checkpoint", "expected ", quote(name),
@@ -146,6 +166,7 @@ bool TorchRunnerBase::ShardStates::is_named(const State& optimizer) { return opt
 State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, const optim::Optimizer& optimizer) const {
   const auto names = names_in_order(optimizer, names_of(runner_.parallelism().trained_parameters(handle)));
   const auto params = params_in_order(optimizer);
+  const std::set<std::string> scalars = without_dimensions(handle);
   const State indexed = optimizer.state_dict();
   State out = indexed;
   State state{State::Map()};
@@ -153,7 +174,7 @@ State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, cons
     for (const auto& entry : entries->map()) {
       const auto at = static_cast<std::size_t>(entry.key.integer());
       if (params.at(at).numel() > 0) {  // else the values are another rank's
-        state[names.at(at)] = entry.value;
+        state[names.at(at)] = scalars.contains(names.at(at)) ? resized(entry.value, {}) : entry.value;
       }
     }
   }
@@ -184,17 +205,12 @@ void TorchRunnerBase::ShardStates::load_optimizer(const ModelHandle& handle, opt
   const State own = optimizer.state_dict();
   State out = state;
   out.map().erase("groups");
-  std::set<std::string> scalars;
-  for (const auto& [name, parameter] : handle.named_parameters()) {
-    if (parameter.dim() == 0) {
-      scalars.insert(name);
-    }
-  }
+  const std::set<std::string> scalars = without_dimensions(handle);
   State entries{State::Map()};
   for (std::size_t at = 0; at < names.size(); ++at) {
     if (const State* saved = state.at("state").find(names[at])) {
       entries.map().set(static_cast<std::int64_t>(at),
-                        scalars.contains(names[at]) ? row_of_scalar(*saved, params[at]) : *saved);
+                        scalars.contains(names[at]) ? resized(*saved, params[at].sizes()) : *saved);
     }
   }
   out["state"] = std::move(entries);
