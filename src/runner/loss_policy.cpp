@@ -63,6 +63,7 @@ void TorchRunnerBase::LossPolicy::keep_beginning() {
   const bool differs = state_.has_trained || !runner_.config().checkpoint.exclude_from_loading.empty();
   if (rolls_back(runner_.config()) && (differs || runner_.state_.train.micro_step == 0)) {
     const auto ranks = Saver(runner_).gather_rank_states();
+    const auto exposed = runner_.expose_checkpoint(/*writes=*/false);
     state_.initial = clone(runner_.state_dict());
     state_.saves = runner_.checkpoint_manager().checkpoint_health().success_count;
   }
@@ -124,7 +125,8 @@ bool TorchRunnerBase::LossPolicy::judge(Learner& learner, const at::Tensor& foun
                     .loss_weight = samples};
   if (!runner_.is_single_process_) {
     if (runner_.parallelism().sums_gradients()) {
-      packet.loss_weight /= static_cast<double>(runner_.world_size());  // `samples` are those of all ranks
+      // `samples` are those of all ranks, and each sample has one rank that reports it.
+      packet.loss_weight /= static_cast<double>(runner_.parallelism().reporting_ranks());
     }
     packet = runner_.parallelism().agree(packet);
   }

@@ -61,6 +61,10 @@ AxisPlace Parallelism::axis(std::string_view name) const {
   return {};
 }
 
+std::optional<std::int64_t> Parallelism::generators_from(const State&, std::int64_t ranks) const {
+  return identity_.rank < ranks ? std::optional<std::int64_t>(identity_.rank) : std::nullopt;
+}
+
 void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(device); }
 
 void Parallelism::prepare_optimizers(const std::vector<optim::Optimizer*>&) {}

@@ -106,9 +106,11 @@ State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
   load_parallelism(ranks);
   const auto saved = ranks != nullptr ? std::ssize(std::as_const(*ranks).map()) : 1;
   if (State* state = out.map().find("state"); state != nullptr && state->find("rng") != nullptr) {
-    if (const State* own = ranks != nullptr ? ranks->find(to_text(runner_.rank())) : nullptr) {
+    const State* grid = checkpoint.find("parallel");
+    const auto from = runner_.parallelism_->generators_from(grid != nullptr ? grid->at("axes") : State(), saved);
+    if (const State* own = ranks != nullptr && from ? ranks->find(to_text(*from)) : nullptr) {
       (*state)["rng"] = own->at("rng");
-    } else if (runner_.rank() > 0) {  // "state" has those of rank 0
+    } else if (!from) {  // "state" has those of rank 0
       const State* seed = runner_.config().seed ? nullptr : checkpoint.find("seed");
       const std::uint64_t of_run = seed != nullptr ? static_cast<std::uint64_t>(seed->integer()) : runner_.seed_;
       (*state)["rng"] = initial_generators(runner_.parallelism_->seed(of_run));

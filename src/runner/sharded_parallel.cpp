@@ -11,6 +11,7 @@
 #include <danling/runner/parallel_parts.hpp>
 
 #include "runner/data_parallel_layers.hpp"
+#include "runner/optimizer_numbers.hpp"
 #include "runner/same_model.hpp"
 #include "runner/virtual_ranks.hpp"
 
@@ -139,8 +140,43 @@ AxisPlace ShardedParallel::data_share() const {
 }
 
 std::uint64_t ShardedParallel::seed(std::uint64_t run_seed) const {
-  const auto rank = static_cast<std::uint64_t>(context_.topology().domain_rank("data"));
-  return run_seed + (computes_shards() ? 0 : rank);  // a shard has its own
+  if (computes_shards()) {
+    return run_seed;  // a shard has its own
+  }
+  // Ranks that compute other samples, tokens or layers draw other numbers: stages with equal ones would drop the same
+  // places in layers behind each other. Those that compute the same (tensor, expert) draw the same.
+  const ParallelTopology& topology = context_.topology();
+  const auto stage = static_cast<std::uint64_t>(topology.axis_rank("pipeline"));
+  return run_seed + static_cast<std::uint64_t>(topology.domain_rank("fsdp")) +
+         stage * static_cast<std::uint64_t>(topology.domain_degree("fsdp"));
+}
+
+// The first of those that drew the numbers of this rank's samples and stage.
+std::optional<std::int64_t> ShardedParallel::generators_from(const State& axes, std::int64_t ranks) const {
+  if (computes_shards()) {
+    return Parallelism::generators_from(axes, ranks);
+  }
+  const ParallelTopology& own = context_.topology();
+  ParallelAxesConfig saved;
+  std::vector<ParallelAxis> all = saved.list();
+  std::int64_t known = 1;
+  for (ParallelAxis& axis : all) {
+    const State* degree = axes.is_map() ? axes.find(axis.name) : nullptr;
+    axis.degree = degree != nullptr ? degree->integer() : 1;
+    known *= axis.degree;
+  }
+  if (known != ranks) {  // of data parallel training, which has no axes
+    check<CheckpointError>(known == 1, "runner.load_checkpoint", "expected axes of ", ranks, " processes, got ", known);
+    all.front().degree = ranks;
+  }
+  const ParallelTopology before = grid_topology(ranks, 0, std::move(all));
+  const std::int64_t samples = own.domain_rank("fsdp"), stage = own.axis_rank("pipeline");
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    if (before.domain_rank("fsdp", rank) == samples && before.domain_rank("pipeline", rank) == stage) {
+      return rank;
+    }
+  }
+  return std::nullopt;
 }
 
 bool ShardedParallel::reports() const {
@@ -319,7 +355,7 @@ void ShardedParallel::load_optimizer_state(optim::Optimizer& optimizer, const St
   State own = clone(state);
   each_state_tensor(own, params_of(optimizer),
                     [&](std::string_view key, const at::Tensor& rows, const at::Tensor& tensor) {
-                      return key == "step" ? tensor : part_of(rows, tensor);
+                      return is_number_of_parameter(key) ? tensor : part_of(rows, tensor);
                     });
   optimizer.load_state_dict(own);
 }

@@ -44,8 +44,10 @@ class ShardedParallel : public Parallelism {
   AxisPlace axis(std::string_view name) const override;
   AxisPlace data_share() const override;
   std::uint64_t seed(std::uint64_t run_seed) const override;
+  std::optional<std::int64_t> generators_from(const State& axes, std::int64_t ranks) const override;
   /// True on one of the ranks that compute the same samples: on the last stage, the first slice.
   bool reports() const override;
+  std::int64_t reporting_ranks() const override { return context_.topology().domain_degree("fsdp"); }
   const ParallelContext& context() const { return context_; }
   /// Of a pipeline, before data is loaded: whether this rank has its first stage, and its last one. By default the
   /// first and last ranks have them.

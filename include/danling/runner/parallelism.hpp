@@ -109,6 +109,8 @@ class Parallelism {
   /// Whether losses, weights and metrics of this rank enter those of the run. False where another rank computes the
   /// same samples and reports them.
   virtual bool reports() const { return true; }
+  /// How many ranks report.
+  virtual std::int64_t reporting_ranks() const { return identity_.world_size; }
   /// Whether all ranks must have equally many training batches: last ones are then padded with samples of the
   /// beginning.
   virtual bool needs_equal_batches() const { return !sums_gradients(); }
@@ -116,6 +118,9 @@ class Parallelism {
   virtual std::uint64_t seed(std::uint64_t run_seed) const {
     return run_seed + static_cast<std::uint64_t>(identity_.rank);
   }
+  /// The rank of a checkpoint whose generators this one goes on with, so that ranks which must draw the same numbers do
+  /// on another grid too; nothing: it begins with its seed. @param axes  sizes by name, of `ranks` processes
+  virtual std::optional<std::int64_t> generators_from(const State& axes, std::int64_t ranks) const;
 
   // ---- model --------------------------------------------------------------------------------------------------------
 
