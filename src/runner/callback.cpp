@@ -34,7 +34,7 @@ Callback::~Callback() = default;
 
 std::vector<std::pair<std::string, at::Tensor>> GradientsEvent::parameters() const {
   auto& trained = static_cast<TorchRunnerBase&>(runner);  // no other runner sends it
-  return (model.empty() ? trained.model : trained.models.at(model)).named_parameters();
+  return trained.parallelism().trained_parameters(model.empty() ? trained.model : trained.models.at(model));
 }
 
 std::string Callback::name() const {

@@ -17,6 +17,7 @@
 #include "runner/kept_buffers.hpp"
 #include "runner/loss_policy.hpp"
 #include "runner/repeated_step.hpp"
+#include "runner/sharded_parallel.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -67,6 +68,9 @@ void TorchRunnerBase::Gradients::configure(Learner& learner) const {
                        " with log_noise_scale, which compares the gradients of a micro-batch with those of its window, "
                        "got ",
                        learner.accum_steps);
+    check<ConfigError>(!config.log_noise_scale || dynamic_cast<const detail::ShardedParallel*>(&parallelism) == nullptr,
+                       "runner.train", "expected stack: ddp with log_noise_scale, got ", parallelism.name(),
+                       ", where no rank has the gradients of a part of the batch");
     const auto before = std::find_if(runner_.learners_.begin(), runner_.learners_.end(),
                                      [&](const Learner& other) { return other.name == learner.name; });
     learner.stats = before != runner_.learners_.end() && before->stats != nullptr

@@ -5,7 +5,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <danling/core/error.hpp>
+#include <danling/runner/parallelism.hpp>
 #include <danling/runner/torch_runner_base.hpp>
+#include <danling/telemetry/logger.hpp>
 
 namespace danling::inline v0::detail {
 
@@ -18,16 +20,26 @@ void Histograms::on_gradients(const GradientsEvent& event) {
   if (!first && std::exchange(last->second, step) == step) {
     return;  // an update was skipped
   }
+  const Parallelism& parallelism = event.runner.parallelism();
+  if (!parallelism.can_expose()) {
+    if (!std::exchange(has_warned_, true)) {
+      event.runner.logger().warning(
+          "histograms: expected ranks that have whole parameters together, got slices or stages (parallel.axes): none "
+          "are made; set histogram_interval: 0");
+    }
+    return;
+  }
   const at::NoGradGuard no_grad;
   const std::string prefix = event.model.empty() ? "" : concat(event.model, ".");
-  for (const auto& [name, parameter] : event.parameters()) {
-    if (parameter.is_complex() || !parameter.requires_grad()) {
+  for (const auto& [name, trained] : event.parameters()) {
+    if (trained.is_complex() || !trained.requires_grad()) {
       continue;
     }
-    event.runner.write_histogram(concat("weights/", prefix, name), parameter);
-    if (const at::Tensor& gradient = parameter.grad(); gradient.defined() && gradient.layout() == at::kStrided) {
-      at::Tensor whole =
-          gradient.to(gradient.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).div(event.divisor);
+    // Of rows, all ranks gather the whole, of which the main process has the sinks.
+    event.runner.write_histogram(concat("weights/", prefix, name), parallelism.whole_of(trained, trained.detach()));
+    if (const at::Tensor& gradient = trained.grad(); gradient.defined() && gradient.layout() == at::kStrided) {
+      at::Tensor whole = parallelism.whole_of(trained, gradient);
+      whole = whole.to(whole.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).div(event.divisor);
       event.runner.write_histogram(concat("gradients/", prefix, name),
                                    event.loss_scale.defined() ? whole.div_(event.loss_scale) : whole);
     }

@@ -21,6 +21,7 @@ class Histograms : public Callback {
  private:
   std::int64_t interval_;
   std::map<std::string, std::int64_t> last_;  // steps, by model
+  bool has_warned_ = false;
 };
 
 }  // namespace danling::inline v0::detail

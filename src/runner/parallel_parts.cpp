@@ -350,8 +350,12 @@ std::vector<at::Tensor> stage_inputs(const State& inputs) {
 }
 
 at::Tensor weighted_sum(const std::vector<at::Tensor>& losses, const std::vector<double>& shares) {
+  const bool counts = std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0.0; });
   at::Tensor sum;
   for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (counts && shares.at(i) == 0.0) {
+      continue;  // without a valid target a mean is NaN
+    }
     const at::Tensor part = losses[i].detach().reshape({}) * shares.at(i);
     sum = sum.defined() ? sum + part : part;
   }

@@ -13,6 +13,7 @@
 #include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
+#include "runner/gradient_stats.hpp"
 #include "runner/gradients.hpp"
 #include "runner/loss_policy.hpp"
 
@@ -70,7 +71,7 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
   if (learner.place.closes) {
     close(learner, step);
   } else {
-    if (learner.stats != nullptr && learner.place.index == 0) {
+    if (learner.stats != nullptr && learner.stats->noise && learner.place.index == 0) {
       Gradients(runner_).record_part(learner);
     }
     // The next backward adds to the gradients in place.
@@ -115,7 +116,8 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
   if (!runner_.is_single_process_) {
     learner.window.set_total(step.agreed.weight, step.agreed.unit);
   }
-  if (learner.stats != nullptr && learner.accum_steps == 1 && runner_.parallelism().sums_gradients()) {
+  if (learner.stats != nullptr && learner.stats->noise && learner.accum_steps == 1 &&
+      runner_.parallelism().sums_gradients()) {
     Gradients(runner_).record_part(learner, own_weight);
   }
   if (learner.scaler != nullptr) {

@@ -80,7 +80,7 @@ struct GradientsEvent : Event {
   /// The gradient of the loss is that of a parameter over `divisor` and, where defined, over `loss_scale`.
   double divisor;
   const at::Tensor& loss_scale;  ///< a scalar on the device
-  /// The model's parameters by name.
+  /// The model's parameters by name; of a sharded model this rank's rows, which have the gradients.
   std::vector<std::pair<std::string, at::Tensor>> parameters() const;
 };
 
