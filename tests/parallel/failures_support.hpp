@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -37,6 +38,7 @@ struct FailureCase {
   /// Of each rank; the others communicate behind the point.
   std::function<void(const Group& group, const Point& point)> run;
   std::vector<std::string> awaited;  ///< what the others say they waited for: one of these
+  bool between_two = false;          ///< whether messages go from rank to rank
 };
 
 enum class Ending { killed, threw, stopped };
@@ -105,11 +107,22 @@ inline void stop_until(std::atomic<int>& ended) {
   kill(stopped, SIGSTOP);
 }
 
-/// Runs all cases at once, each in three processes of which `victim` ends, and looks at what the others say.
-inline void check_failures(const std::vector<FailureCase>& cases, Ending ending, int victim) {
+/// Runs all cases at once, each in three processes of which one ends, and looks at what the others say. Every second
+/// case ends the first of `victims`, the others the second; where messages go from rank to rank it is each of both.
+inline void check_failures(const std::vector<FailureCase>& kinds, Ending ending, std::array<int, 2> victims) {
   using Clock = std::chrono::steady_clock;
   using namespace std::chrono_literals;
   constexpr int size = 3;
+  std::vector<FailureCase> cases;
+  std::vector<int> victim_of;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    for (std::size_t which = 0; which < victims.size(); ++which) {
+      if (kinds[kind].between_two || kind % 2 == which) {
+        cases.push_back(kinds[kind]);
+        victim_of.push_back(victims[which]);
+      }
+    }
+  }
   constexpr auto stop_timeout = 4s;
   constexpr auto most = 25s;  // on a busy machine; a wait for the timeout takes longer
   const Ports ports(cases.size());
@@ -117,6 +130,7 @@ inline void check_failures(const std::vector<FailureCase>& cases, Ending ending,
   const auto body = [&](int process) -> std::string {
     const auto index = static_cast<std::size_t>(process / size);
     const int rank = process % size;
+    const int victim = victim_of[index];
     danling::GroupOptions options;
     options.timeout = 60s;
     const Group group = Group::connect(danling_test::identity_of_rank(rank, size, ports[index]), options);
@@ -158,6 +172,7 @@ inline void check_failures(const std::vector<FailureCase>& cases, Ending ending,
   for (std::size_t process = 0; process < texts.size(); ++process) {
     const FailureCase& tested = cases[process / size];
     const int rank = static_cast<int>(process) % size;
+    const int victim = victim_of[process / size];
     const std::string& text = texts[process];
     INFO(tested.name << ", rank " << rank << ", victim " << victim << ": " << text);
     if (rank == victim) {

@@ -2,6 +2,7 @@
 #include <danling/parallel/pipeline.hpp>
 
 #include <chrono>
+#include <map>
 #include <mutex>
 
 #include <danling/core/error.hpp>
@@ -44,8 +45,8 @@ void on_ranks(std::int64_t size, const std::function<void(const Group&)>& body) 
 
 /// A step of the rank equals the whole model's. Throws, since the assertions of the framework are for one thread.
 void expect_step(const Group& group, const PipelinePlan& plan, const Make& make, const std::vector<Tensors>& inputs,
-                 const Tensors& targets, int steps = 1) {
-  const Expected expected = whole(make, plan.stages, inputs, targets);
+                 const Tensors& targets, int steps = 1, const Expected* known = nullptr) {
+  const Expected expected = known != nullptr ? *known : whole(make, plan.stages, inputs, targets);
   const Layers layers = make(plan.stages);
   PipelineSchedule schedule(plan, stages_of(layers, plan, group.rank()), group);
   for (int step = 1; step <= steps; ++step) {
@@ -101,16 +102,28 @@ std::vector<PipelinePlan> plans(std::int64_t ranks, std::int64_t micro_batches) 
 
 TEST_CASE("PipelineSchedule: losses and gradients of all schedules are those of the whole model",
           "[parallel][pipeline]") {
-  for (const std::int64_t ranks : {1, 2, 3, 4}) {
-    on_ranks(ranks, [&](const Group& group) {
-      for (const std::int64_t micro_batches : {1, 4, 6}) {
-        std::vector<std::int64_t> counts(static_cast<std::size_t>(micro_batches), 3);
-        counts.back() = 2;  // the last one is smaller
-        for (const auto& plan : plans(ranks, micro_batches)) {
-          expect_step(group, plan, mlp, rows(counts), first_of(rows(counts, 200)), 2);
+  // Of three and four ranks a number that all schedules take.
+  const std::map<std::int64_t, std::vector<std::int64_t>> numbers = {
+      {1, {1, 4, 6}}, {2, {1, 4, 6}}, {3, {6}}, {4, {4}}};
+  for (const auto& [ranks, of_ranks] : numbers) {
+    for (const std::int64_t micro_batches : of_ranks) {
+      std::vector<std::int64_t> counts(static_cast<std::size_t>(micro_batches), 3);
+      counts.back() = 2;  // the last one is smaller
+      const auto inputs = rows(counts);
+      const auto targets = first_of(rows(counts, 200));
+      const auto all = plans(ranks, micro_batches);
+      std::map<std::int64_t, Expected> expected;
+      for (const auto& plan : all) {
+        if (!expected.contains(plan.stages)) {
+          expected[plan.stages] = whole(mlp, plan.stages, inputs, targets);
         }
       }
-    });
+      on_ranks(ranks, [&](const Group& group) {
+        for (const auto& plan : all) {
+          expect_step(group, plan, mlp, inputs, targets, 2, &expected.at(plan.stages));
+        }
+      });
+    }
   }
 }
 

@@ -111,7 +111,7 @@ void train(const ParallelContext& context, const Gpt& initial, const Setting& of
   torch::optim::AdamW ours(sliced->parameters(), torch::optim::AdamWOptions(1e-2)),
       theirs(whole->parameters(), torch::optim::AdamWOptions(1e-2));
   torch::optim::SGD ours_sgd(sliced->parameters(), 0.1), theirs_sgd(whole->parameters(), 0.1);
-  for (int step = 0; step < 5; ++step) {
+  for (int step = 0; step < 3; ++step) {
     const Tensor indices = randint(vocabulary, {2, length}, step);
     const Tensor loss = loss_of(sliced->forward(indices), step, group);
     const Tensor expected = loss_of(whole->forward(indices), step, Group());
