@@ -35,6 +35,7 @@ COMMON = {"version.hpp", "fwd.hpp"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
+USING = re.compile(r"^\s*using (?:\w+::)+(\w+);")
 WHOLE_LIBTORCH = re.compile(r"(torch/(torch|all|extension)\.h|ATen/ATen\.h)$")
 HIDDEN = re.compile(r"(fmt|spdlog|yaml-cpp|nlohmann|CLI|catch2)/|(zlib|xxhash|jpeglib|png)\.h$")
 LITERAL = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
@@ -117,6 +118,10 @@ def check_file(path, text):
             if match:
                 for complaint in check_include(path, match[1] == '"', match[2]):
                     yield number, complaint
+            # Clang-tidy sees sources in units, and looks for these in its main file alone.
+            using = USING.match(line)
+            if using and path.parts[0] == "src" and len(re.findall(rf"\b{using[1]}\b", text)) == 1:
+                yield number, f"a using-declaration of {using[1]}, which the file does not use"
     elif path.suffix in SCRIPTS or path.name == "CMakeLists.txt":
         first = lines[1] if len(lines) > 1 and lines[0].startswith("#!") else (lines or [""])[0]
         if any(lines) and not re.match(r'(#|""")\s?\S', first) and not first.startswith("cmake_minimum_required"):

@@ -52,6 +52,17 @@ class Edges(unittest.TestCase):
         self.assertEqual(complaints("src/misc/x.cpp"), ["misc is no module that check_sources.py knows"])
 
 
+class UsingDeclarations(unittest.TestCase):
+    def test_one_that_is_used_is_allowed(self):
+        self.assertEqual(complaints("src/core/x.cpp", "using std::move;", "auto y = move(x);"), [])
+
+    def test_one_without_use_is_refused(self):
+        self.assertEqual(
+            complaints("src/core/x.cpp", "using std::chrono::seconds;", "int seconds_ = 0;"),
+            ["a using-declaration of seconds, which the file does not use"],
+        )
+
+
 class Libraries(unittest.TestCase):
     def test_torch_free_modules_include_no_libtorch(self):
         self.assertEqual(

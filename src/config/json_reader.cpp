@@ -38,9 +38,9 @@ class LineCounter {
   int* line_;
 };
 
-class Builder : public nlohmann::json_sax<nlohmann::json> {
+class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Builder(const Origin& origin, const int& line) : origin_(origin), line_(line) {}
+  JsonBuilder(const Origin& origin, const int& line) : origin_(origin), line_(line) {}
 
   Node take() { return std::move(root_); }
 
@@ -117,7 +117,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
 Node read_json(std::string_view text, const Origin& origin) {
   int line = 1;
-  Builder builder(origin, line);
+  JsonBuilder builder(origin, line);
   const char* end = text.data() + text.size();
   nlohmann::json::sax_parse(LineCounter(text.data(), &line), LineCounter(end, &line), &builder);
   return builder.take();

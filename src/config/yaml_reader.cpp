@@ -40,9 +40,9 @@ std::string one_line(const std::string& text) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
-class Builder : public YAML::EventHandler {
+class YamlBuilder : public YAML::EventHandler {
  public:
-  explicit Builder(const Origin& origin) : origin_(origin) {}
+  explicit YamlBuilder(const Origin& origin) : origin_(origin) {}
 
   Node take() { return std::move(root_); }
 
@@ -147,11 +147,11 @@ class Builder : public YAML::EventHandler {
 
 Node read_yaml(std::string_view text, const Origin& origin) {
   std::istringstream stream{std::string(text)};
-  Builder builder(origin);
+  YamlBuilder builder(origin);
   try {
     YAML::Parser parser(stream);
     if (parser.HandleNextDocument(builder)) {
-      Builder rest(origin);
+      YamlBuilder rest(origin);
       if (parser.HandleNextDocument(rest)) {
         fail<ConfigError>("config.load", "expected one document, got several (", origin.at(rest.take().line), ")");
       }

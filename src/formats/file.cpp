@@ -17,7 +17,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 // One call may move at most 2 GiB.
-constexpr std::size_t kPiece = std::size_t{1} << 26;
+constexpr std::size_t kFilePiece = std::size_t{1} << 26;
 
 class Descriptor {
  public:
@@ -80,7 +80,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
   while (!out.empty()) {
     const ssize_t got =
-        ::pread(descriptor_, out.data(), std::min(out.size(), kPiece), static_cast<off_t>(begin_ + offset));
+        ::pread(descriptor_, out.data(), std::min(out.size(), kFilePiece), static_cast<off_t>(begin_ + offset));
     if (got < 0 && errno == EINTR) {
       continue;
     }

@@ -14,9 +14,9 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Less work than this does not justify another thread.
-constexpr std::uint64_t kPerThread = std::uint64_t{1} << 22;
+constexpr std::uint64_t kReadPerThread = std::uint64_t{1} << 22;
 // Records of at least twice this size are read by several threads at once, in pieces of this size.
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 23;
+constexpr std::uint64_t kReadPiece = std::uint64_t{1} << 23;
 constexpr std::size_t kStep = std::size_t{1} << 18;
 
 std::size_t threads_for(std::span<const RecordRead> reads) {
@@ -24,7 +24,7 @@ std::size_t threads_for(std::span<const RecordRead> reads) {
   for (const auto& read : reads) {
     total += read.entry->size;
   }
-  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kPerThread));
+  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kReadPerThread));
 }
 
 // A large record: its pieces are read in any order. CRC-32s of pieces are combined; an XXH3 cannot be, so the thread
@@ -32,7 +32,7 @@ std::size_t threads_for(std::span<const RecordRead> reads) {
 class LargeRecord {
  public:
   LargeRecord(const ZipReader& zip, const RecordRead& read)
-      : zip_(zip), read_(read), pieces_(static_cast<std::size_t>((read.out.size() + kPiece - 1) / kPiece)) {}
+      : zip_(zip), read_(read), pieces_(static_cast<std::size_t>((read.out.size() + kReadPiece - 1) / kReadPiece)) {}
 
   std::size_t num_pieces() const { return pieces_.size(); }
 
@@ -41,7 +41,7 @@ class LargeRecord {
     std::uint32_t crc = 0;
     for (std::size_t done = 0; done < bytes.size(); done += kStep) {
       const auto step = bytes.subspan(done, std::min(kStep, bytes.size() - done));
-      zip_.read(*read_.entry, number * kPiece + done, step);
+      zip_.read(*read_.entry, number * kReadPiece + done, step);
       if (read_.hash == nullptr) {
         crc = extend_crc32(crc, step);
       }
@@ -80,8 +80,8 @@ class LargeRecord {
   };
 
   std::span<std::byte> piece(std::size_t number) const {
-    const auto begin = static_cast<std::size_t>(number * kPiece);
-    return read_.out.subspan(begin, std::min(static_cast<std::size_t>(kPiece), read_.out.size() - begin));
+    const auto begin = static_cast<std::size_t>(number * kReadPiece);
+    return read_.out.subspan(begin, std::min(static_cast<std::size_t>(kReadPiece), read_.out.size() - begin));
   }
 
   const ZipReader& zip_;
@@ -106,7 +106,8 @@ void read_records(const ZipReader& zip, std::span<const RecordRead> reads) {
   std::vector<Item> items;
   std::vector<std::unique_ptr<LargeRecord>> large;
   for (const auto& read : reads) {
-    if (threads == 1 || read.entry->deflated || read.out.size() < 2 * kPiece || read.out.size() != read.entry->size) {
+    if (threads == 1 || read.entry->deflated || read.out.size() < 2 * kReadPiece ||
+        read.out.size() != read.entry->size) {
       items.push_back({&read, nullptr, 0});
       continue;
     }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kHashesVersion = "1";
 // Small enough to stay in the cache between the disk and the hash.
-constexpr std::size_t kPiece = std::size_t{1} << 18;
+constexpr std::size_t kTensorPiece = std::size_t{1} << 18;
 // From this size on a second thread writes while this one computes; below, synchronisation would cost more than it
 // saves.
 constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
@@ -251,8 +251,8 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte>
   check<CheckpointError>(out.size() == entry.bytes, "checkpoint.read", "expected room for ", entry.bytes,
                          " bytes of tensor ", quote(entry.name), ", got ", out.size());
   Hasher hasher;
-  for (std::size_t done = 0; done < out.size(); done += kPiece) {
-    const auto piece = out.subspan(done, std::min(kPiece, out.size() - done));
+  for (std::size_t done = 0; done < out.size(); done += kTensorPiece) {
+    const auto piece = out.subspan(done, std::min(kTensorPiece, out.size() - done));
     read(entry, done, piece);
     if (has_hashes()) {
       hasher.update(piece);
@@ -271,10 +271,10 @@ void SafetensorsReader::read_all(std::span<const std::span<std::byte>> out) cons
 
 void SafetensorsReader::verify(const SafetensorsEntry& entry) const {
   Hasher hasher;
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.bytes)));
-  for (std::uint64_t done = 0; done < entry.bytes; done += kPiece) {
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kTensorPiece, entry.bytes)));
+  for (std::uint64_t done = 0; done < entry.bytes; done += kTensorPiece) {
     const auto piece =
-        std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.bytes - done)));
+        std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(kTensorPiece, entry.bytes - done)));
     read(entry, done, piece);
     hasher.update(piece);
   }

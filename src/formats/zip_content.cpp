@@ -13,7 +13,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Small enough to be in the cache still when its checksum is computed.
-constexpr std::size_t kPiece = std::size_t{1} << 18;
+constexpr std::size_t kContentPiece = std::size_t{1} << 18;
 
 struct InflateEnd {
   void operator()(z_stream* stream) const { inflateEnd(stream); }
@@ -67,8 +67,8 @@ void ZipReader::check_crc(const ZipEntry& entry, std::uint32_t got) const {
 
 template <class Take>
 void ZipReader::inflate(const ZipEntry& entry, Take take) const {
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size)));
-  std::vector<std::byte> inflated(kPiece);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.stored_size)));
+  std::vector<std::byte> inflated(kContentPiece);
   z_stream state{};
   check<CheckpointError>(inflateInit2(&state, -MAX_WBITS) == Z_OK, "checkpoint.read",
                          "expected zlib to start, got no memory");
@@ -76,7 +76,7 @@ void ZipReader::inflate(const ZipEntry& entry, Take take) const {
   int result = Z_OK;
   std::uint64_t produced = 0;
   for (std::uint64_t done = 0; done < entry.stored_size && result == Z_OK;) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size - done));
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.stored_size - done));
     file_.read(entry.data_offset + done, std::span(piece).first(count));
     done += count;
     state.next_in = reinterpret_cast<Bytef*>(piece.data());
@@ -112,10 +112,10 @@ void ZipReader::stream(const ZipEntry& entry, std::span<std::byte> room, Take ta
   std::vector<std::byte> piece;
   const bool whole = room.size() == entry.size;
   if (!whole) {
-    piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.size)));
+    piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.size)));
   }
   for (std::uint64_t done = 0; done < entry.size;) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.size - done));
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.size - done));
     const auto bytes = whole ? room.subspan(static_cast<std::size_t>(done), count) : std::span(piece).first(count);
     file_.read(entry.data_offset + done, bytes);
     take(done, std::span<const std::byte>(bytes));

@@ -11,10 +11,10 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Small enough to stay in the cache between the two checksums.
-constexpr std::size_t kPiece = std::size_t{1} << 18;
+constexpr std::size_t kZipPiece = std::size_t{1} << 18;
 // From this size on a second thread computes the checksums while this one writes; below, synchronisation would cost
 // more than it saves.
-constexpr std::size_t kWorthAThread = std::size_t{1} << 17;
+constexpr std::size_t kZipWorthAThread = std::size_t{1} << 17;
 
 std::uint32_t clamp32(std::uint64_t value) {
   return value >= zip::escape32 ? zip::escape32 : static_cast<std::uint32_t>(value);
@@ -99,13 +99,13 @@ void ZipWriter::add(std::string_view name, std::uint64_t size,
   content([&](std::span<const std::byte> data) {
     given += data.size();
     const auto compute = [&] {
-      for (std::size_t done = 0; done < data.size(); done += kPiece) {
-        const auto piece = data.subspan(done, std::min(kPiece, data.size() - done));
+      for (std::size_t done = 0; done < data.size(); done += kZipPiece) {
+        const auto piece = data.subspan(done, std::min(kZipPiece, data.size() - done));
         record.crc = extend_crc32(record.crc, piece);
         hasher.update(piece);
       }
     };
-    if (data.size() < kWorthAThread) {
+    if (data.size() < kZipWorthAThread) {
       compute();
       out_->write(data);
     } else {

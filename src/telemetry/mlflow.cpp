@@ -37,7 +37,7 @@ constexpr std::size_t most_tag_bytes = 8000;
 constexpr std::size_t most_waiting = std::size_t{8} << 20U;
 
 // As Python's float() reads it.
-std::string number_text(double value) {
+std::string mlflow_number(double value) {
   return std::isnan(value) ? "nan" : std::isinf(value) ? (value < 0 ? "-inf" : "inf") : to_text(value);
 }
 
@@ -229,7 +229,7 @@ class MlflowSink::Run {
   void add_point(const std::string& name, double time, double value, std::int64_t step) {
     std::string& lines = waiting_[names_.at(name)];
     const std::size_t before = lines.size();
-    lines += concat(detail::milliseconds(time > 0 ? time : info_.time), ' ', number_text(value), ' ', step, '\n');
+    lines += concat(detail::milliseconds(time > 0 ? time : info_.time), ' ', mlflow_number(value), ' ', step, '\n');
     waiting_bytes_ += lines.size() - before;
   }
 

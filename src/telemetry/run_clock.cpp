@@ -6,7 +6,7 @@
 namespace danling::inline v0 {
 namespace {
 
-double seconds_between(RunClock::Clock::time_point from, RunClock::Clock::time_point to) {
+double clock_seconds(RunClock::Clock::time_point from, RunClock::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
@@ -34,7 +34,7 @@ std::optional<double> Pace::per_unit(double more_units, double more_seconds) con
 void RunClock::begin(const std::string& split, bool trains, std::int64_t done, std::int64_t total, double place,
                      Clock::time_point now) {
   end(now);
-  gap_seconds_ += ended_ ? seconds_between(*ended_, now) : 0.0;
+  gap_seconds_ += ended_ ? clock_seconds(*ended_, now) : 0.0;
   if (trains) {
     if (began_at_ && place > *began_at_) {
       gaps_.add(place - *began_at_, gap_seconds_);
@@ -50,7 +50,7 @@ void RunClock::observe(std::int64_t done, double place, Clock::time_point now) {
     return;
   }
   const auto steps = static_cast<double>(done - pass_->done);
-  const double seconds = seconds_between(pass_->time, now);
+  const double seconds = clock_seconds(pass_->time, now);
   passes_[pass_->key].add(steps, seconds);
   if (pass_->trains) {
     batches_.add(steps, seconds);
@@ -79,7 +79,7 @@ std::optional<double> RunClock::pass_left(std::int64_t done, Clock::time_point n
   const auto steps = static_cast<double>(std::max<std::int64_t>(done - pass_->done, 0));
   const auto known = passes_.find(pass_->key);
   const Pace pace = known == passes_.end() ? Pace() : known->second;
-  const auto per_step = pace.per_unit(steps, steps > 0 ? seconds_between(pass_->time, now) : 0.0);
+  const auto per_step = pace.per_unit(steps, steps > 0 ? clock_seconds(pass_->time, now) : 0.0);
   if (!per_step) {
     return std::nullopt;
   }
@@ -101,7 +101,7 @@ std::optional<double> RunClock::run_left(double place, double total, const std::
                                          std::int64_t done, Clock::time_point now) const {
   const bool trains = pass_ && pass_->trains;
   const double units = trains ? std::max(place - pass_->place, 0.0) : 0.0;
-  const auto per_unit = training_.per_unit(units, units > 0 ? seconds_between(pass_->time, now) : 0.0);
+  const auto per_unit = training_.per_unit(units, units > 0 ? clock_seconds(pass_->time, now) : 0.0);
   if (!per_unit) {
     return std::nullopt;
   }

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 using std::chrono::milliseconds;
 
-constexpr std::string_view where = "supervise";
+constexpr std::string_view supervisor_where = "supervise";
 // exit_config and exit_time_limit of danling/runner/run.hpp, which includes LibTorch.
 constexpr int config_error = 2;
 constexpr int time_limit = 75;
@@ -69,7 +69,7 @@ void add_arguments(SupervisorOptions& options) {
     if (const auto own = value_of(words, interval_option)) {
       double seconds = 0;
       const auto read = std::from_chars(own->data(), own->data() + own->size(), seconds);
-      check<ConfigError>(read.ec != std::errc() || seconds <= options.hang_timeout / 2, where, "expected ",
+      check<ConfigError>(read.ec != std::errc() || seconds <= options.hang_timeout / 2, supervisor_where, "expected ",
                          interval_option, " of at most half the hang timeout of ", text_of(options.hang_timeout),
                          ", got ", *own);
     }
@@ -88,7 +88,7 @@ class PrivateDirectory {
   PrivateDirectory() {
     std::error_code error;
     std::string name = (std::filesystem::temp_directory_path(error) / "danling-supervise-XXXXXX").string();
-    check<StateError>(!error && mkdtemp(name.data()) != nullptr, where,
+    check<StateError>(!error && mkdtemp(name.data()) != nullptr, supervisor_where,
                       "expected to make a temporary directory for heartbeats, got ",
                       error ? error.message() : std::strerror(errno), "; TMPDIR says where");
     path_ = name;
@@ -149,7 +149,7 @@ class Supervision {
   bool restarts(int code);
 
   const SupervisorOptions& options_;
-  SignalQueue signals_{where};
+  SignalQueue signals_{supervisor_where};
   std::optional<PrivateDirectory> private_;
   detail::HeartbeatWatch watch_;
 
@@ -169,7 +169,7 @@ void Supervision::wait(milliseconds time) {
 }
 
 int Supervision::run_once() {
-  ChildOptions child_options{.where = where, .program = options_.program};
+  ChildOptions child_options{.where = supervisor_where, .program = options_.program};
   if (private_) {
     private_->clear();
     child_options.variables = {concat("DANLING_HEARTBEATS=", private_->path().string()),
@@ -316,15 +316,15 @@ bool Supervision::restarts(int code) {
 }
 
 void check_seconds(std::string_view name, double value) {
-  check<ConfigError>(value >= 0 && value <= most_seconds, where, "expected ", name, " of 0 to ",
+  check<ConfigError>(value >= 0 && value <= most_seconds, supervisor_where, "expected ", name, " of 0 to ",
                      static_cast<std::int64_t>(most_seconds), " seconds, got ", value);
 }
 
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options) : options_(std::move(options)) {
-  check<ConfigError>(!options_.program.empty(), where, "expected a program, got none");
-  check<ConfigError>(options_.max_failures >= 1, where, "expected max_failures of at least 1, got ",
+  check<ConfigError>(!options_.program.empty(), supervisor_where, "expected a program, got none");
+  check<ConfigError>(options_.max_failures >= 1, supervisor_where, "expected max_failures of at least 1, got ",
                      options_.max_failures);
   check_seconds("hang_timeout", options_.hang_timeout);
   check_seconds("start_timeout", options_.start_timeout);

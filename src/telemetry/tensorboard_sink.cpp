@@ -22,7 +22,7 @@ using detail::TensorBoardSummary;
 using formats::EventHead;
 using formats::ProtobufWriter;
 
-constexpr std::string_view where = "tensorboard.begin";
+constexpr std::string_view tensorboard_where = "tensorboard.begin";
 constexpr std::string_view name_begin = "events.out.tfevents.";
 constexpr std::string_view name_end = ".danling";
 constexpr std::string_view writer_name = "danling";
@@ -92,7 +92,7 @@ fs::path latest_directory(const fs::path& root) {
   return out;
 }
 
-struct Extent {
+struct EventExtent {
   bool own = false;         // written by this class
   bool whole = true;        // nothing but an incomplete record is behind `bytes`
   std::uint64_t bytes = 0;  // up to the first event to be cut off
@@ -106,8 +106,8 @@ bool belongs(const EventHead& event, const RunInfo& run) {
           (*event.lines_before <= run.lines && event.step <= run.global_step - (event.in_step ? 1 : 0)));
 }
 
-Extent extent_of(const fs::path& path, const RunInfo& run) {
-  Extent out;
+EventExtent extent_of(const fs::path& path, const RunInfo& run) {
+  EventExtent out;
   try {
     formats::EventFileReader reader(path);
     out.size = reader.size();
@@ -133,7 +133,7 @@ std::int64_t cut(const std::map<std::int64_t, fs::path>& files, const RunInfo& r
   std::int64_t held = 0;
   bool found = false;
   for (const auto& [seconds, path] : files) {
-    const Extent extent = extent_of(path, run);
+    const EventExtent extent = extent_of(path, run);
     if (!extent.own) {
       continue;
     }
@@ -143,7 +143,7 @@ std::int64_t cut(const std::map<std::int64_t, fs::path>& files, const RunInfo& r
     } else if (extent.bytes < extent.size) {
       fs::resize_file(path, extent.bytes, error);
     }
-    check(!error, where, "expected to cut off events of later steps in ", path.string(), ", got ",
+    check(!error, tensorboard_where, "expected to cut off events of later steps in ", path.string(), ", got ",
           quote(error.message()));
     held = found ? held : std::max(held, extent.held);
     found = found || !extent.whole;
@@ -161,7 +161,8 @@ std::int64_t now() {
 // A file of its own for each begin(): a TensorBoard that runs meanwhile has read on in the file that is cut.
 std::int64_t TensorBoardSink::begin(const RunInfo& run) {
   train_splits_ = run.train_splits;
-  check<ConfigError>(!run.dir.empty(), where, "expected a run with a directory, got one with record: false");
+  check<ConfigError>(!run.dir.empty(), tensorboard_where,
+                     "expected a run with a directory, got one with record: false");
   const fs::path root = run.dir / "tensorboard";
   if (directory_.parent_path() != root || attempt_ != run.timestamp) {
     const fs::path earlier = run.lines > 0 ? latest_directory(root) : fs::path();

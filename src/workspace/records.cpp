@@ -24,7 +24,7 @@ std::string dump(const Json& json, int indent = 4) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string host_name() {
+std::string machine_name() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return host.data();
@@ -91,7 +91,7 @@ void Workspace::write_summary(const RunSummary& summary) const {
   out["global_step"] = summary.global_step;
   out["seconds"] = summary.seconds;
   out["finished_at"] = make_utc_time();
-  out["host"] = host_name();
+  out["host"] = machine_name();
   out["pid"] = static_cast<std::int64_t>(getpid());
   out["dir"] = dir_.string();
   out["checkpoint_dir"] = checkpoint_dir().string();

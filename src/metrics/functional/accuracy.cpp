@@ -9,7 +9,6 @@ namespace danling::inline v0::metrics {
 namespace {
 
 using detail::Present;
-using detail::RatioMetric;
 
 // TN, FP, FN, TP.
 constexpr detail::Ratio right_of_all = {.over = {1, 0, 0, 1}, .under = {1, 1, 1, 1}};
