@@ -167,6 +167,22 @@ void follow_rule(const PlannedModule& of, const PlanAxis& axis) {
   }
 }
 
+/// Of the layers that a rule can slice, the first eight.
+std::string names_of_layers(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  for (const auto& entry : module.named_modules("", /*include_self=*/false)) {
+    const torch::nn::Module& layer = *entry.value();
+    if (layer.as<torch::nn::LinearImpl>() != nullptr || layer.as<torch::nn::EmbeddingImpl>() != nullptr) {
+      names.push_back(entry.key());
+    }
+  }
+  constexpr std::size_t shown = 8;
+  const std::size_t more = names.size() > shown ? names.size() - shown : 0;
+  names.resize(names.size() - more);
+  return names.empty() ? std::string("it has no Linear or Embedding")
+                       : join(names) + (more > 0 ? concat(" and ", more, " more") : std::string());
+}
+
 /// The modules by the first rule that matches each.
 std::vector<PlannedModule> match_rules(const torch::nn::Module& module, const TensorParallelPlan& plan) {
   std::vector<std::regex> patterns;
@@ -192,8 +208,8 @@ std::vector<PlannedModule> match_rules(const torch::nn::Module& module, const Te
     }
   }
   for (std::size_t at = 0; at < found.size(); ++at) {
-    check<ConfigError>(found[at], plan_name, "expected a pattern found in a module's name, got ",
-                       quote(plan[at].pattern));
+    check<ConfigError>(found[at], plan_name, "expected a pattern found in a module's name (", names_of_layers(module),
+                       "), got ", quote(plan[at].pattern));
   }
   return out;
 }
@@ -211,6 +227,13 @@ void parallelize_children(torch::nn::Module& module, const ParallelContext& cont
 }
 
 }  // namespace
+
+void follow_plan(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan) {
+  const PlanAxis over{context.group("tensor"), "tensor"};
+  for (const PlannedModule& of : match_rules(module, plan)) {
+    follow_rule(of, over);
+  }
+}
 
 void parallelize_module(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan,
                         std::string_view axis) {

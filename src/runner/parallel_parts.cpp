@@ -123,20 +123,17 @@ parallel::TensorParallelRule rule_in(const std::string& text) {
 }  // namespace
 
 void parallelize(ModelHandle& model, const ParallelContext& context, const std::vector<std::string>& tensor_plan) {
-  if (!tensor_plan.empty()) {
-    parallel::TensorParallelPlan plan;
-    for (const std::string& text : tensor_plan) {
-      plan.push_back(rule_in(text));
-    }
-    check<ConfigError>(dynamic_cast<parallel::Parallelizable*>(model.module().get()) == nullptr,
-                       "runner.parallelize_model",
-                       "expected 'parallel.tensor_plan' or a model that is a danling::parallel::Parallelizable, got "
-                       "both; pass the plan to parallelize_module() in the model's parallelize(context)");
-    parallel::parallelize_module(*model.module(), context, plan);
-    return;
+  parallel::TensorParallelPlan plan;
+  for (const std::string& text : tensor_plan) {
+    plan.push_back(rule_in(text));
   }
   if (auto* own = dynamic_cast<parallel::Parallelizable*>(model.module().get())) {
-    own->parallelize(context);
+    own->parallelize(context);  // it may take other groups than that of the plan
+    parallel::follow_plan(*model.module(), context, plan);
+    return;
+  }
+  if (!plan.empty()) {
+    parallel::parallelize_module(*model.module(), context, plan);
     return;
   }
   const auto axes = model_axes(context.topology());
@@ -284,7 +281,8 @@ struct StagesImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor&) {
     fail<StateError>("runner.model",
                      "expected calls of the schedule alone, got one of `model`, which has the stages of this rank of "
-                     "a pipeline");
+                     "a pipeline; call the base's train_step (evaluate_step, infer_step), and let `criterion` have the "
+                     "loss");
   }
   // A stage may have modules that are not in the tree.
   void train(bool on = true) override {

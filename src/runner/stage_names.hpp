@@ -13,8 +13,8 @@ namespace danling::inline v0::detail {
 std::vector<std::string> names_in(std::string_view text);
 
 /// Every rank checks the stages of all, so that all throw the same error. A PipelineModel takes its names as it likes.
-/// @throws ConfigError for a stage without names, unknown and repeated names, a parameter in two stages, and one in
-/// none
+/// @throws ConfigError for a stage without names, unknown and repeated names, a parameter in two stages, one in none,
+/// and modules of a Sequential that are not all there in its order
 void check_stage_names(const ModelHandle& whole, const std::vector<std::string>& stages);
 
 }  // namespace danling::inline v0::detail

@@ -367,7 +367,8 @@ TEST_CASE("parallelize_module: refuses plans that do not fit, with or without ra
       parallelize_module(net, ParallelContext(ParallelTopology(1, 0, {{"tensor", 1}}), Group()), {rule});
     });
   };
-  CHECK(refused({.pattern = "q_proj"}) == "[parallel.plan] expected a pattern found in a module's name, got 'q_proj'");
+  CHECK(refused({.pattern = "q_proj"}) ==
+        "[parallel.plan] expected a pattern found in a module's name (block.0, table), got 'q_proj'");
   CHECK(refused({.pattern = "("}).starts_with("[parallel.plan] expected regular expressions, got '(': "));
   CHECK(refused({.pattern = "norm"}) ==
         "[parallel.plan] expected a torch::nn::Linear or Embedding, got colwise for 'norm', a "

@@ -61,6 +61,10 @@ using TensorParallelPlan = std::vector<TensorParallelRule>;
 void parallelize_module(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan = {},
                         std::string_view axis = "tensor");
 
+/// The rules alone, over `tensor`, of a model that has called its own parallelize() and has the values of rank 0.
+/// @throws ConfigError as parallelize_module()
+void follow_plan(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan);
+
 /// Sums the gradients of a module's parameters over ranks, in the backward pass: for norms, and all else that is whole
 /// and works on a part of each sequence. What `sequence` does in a plan. A sliced parameter is refused.
 void sum_gradients(const torch::nn::Module& module, const Group& group);

@@ -60,9 +60,9 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
 
   /// Slices a model: tensor, context and expert parallel; a criterion that is Parallelizable is sliced beside it.
   /// Called when: materialize_model runs, once for each model, on every rank; the model is on its device, and that of
-  /// rank 0. By default calls parallel::Parallelizable::parallelize, or applies `parallel.tensor_plan`. Do not move the
-  /// model, build an optimizer, or replace a module that others hold.
-  /// @throws ConfigError for a model that has both, and for one that has neither with axes above 1
+  /// rank 0. By default calls parallel::Parallelizable::parallelize, then applies `parallel.tensor_plan`. Do not move
+  /// the model, build an optimizer, or replace a module that others hold.
+  /// @throws ConfigError where axes above 1 have neither
   virtual void parallelize_model(ModelHandle& handle) {
     detail::parallelize(handle, parallel(), this->config().parallel.tensor_plan);
   }
