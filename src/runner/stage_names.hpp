@@ -1,13 +1,19 @@
-// Stages of a pipeline by names of modules, as the config lists them.
+// Stages of a pipeline by names of modules, as the config lists them, and their number.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <danling/parallel/topology.hpp>
 #include <danling/runner/model.hpp>
+#include <danling/runner/process_options.hpp>
 
 namespace danling::inline v0::detail {
+
+/// Of all ranks. @throws ConfigError for fewer than ranks, and a number that these do not divide
+std::int64_t stages_of(const ParallelConfig& config, const ParallelTopology& topology);
 
 /// "a, b.0" as names.
 std::vector<std::string> names_in(std::string_view text);
