@@ -199,7 +199,8 @@ class ParameterKernel final : public BoxedKernel {
                       quote(meta.name), " to live, got ", name, " after its end");
     check<StateError>(owner->in_step(), "parallel.fsdp", "expected parameters to be used in a step, got ", name, " of ",
                       quote(meta.name), ", of which each of ", owner->group().size(),
-                      " ranks has some rows; read or write it inside of a dl::ShardedModel::Whole, on all ranks");
+                      " ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+                      "runner.whole_parameters()), on all ranks");
     check<StateError>(!writes, "parallel.fsdp", "expected parameters that do not change in a step, got ", name, " of ",
                       quote(meta.name), "; write to it inside of a dl::ShardedModel::Whole(model, true)");
     const std::pair<Owner, Unit> now(owner, unit);

@@ -34,6 +34,7 @@ Callback::~Callback() = default;
 
 std::vector<std::pair<std::string, at::Tensor>> GradientsEvent::parameters() const {
   auto& trained = static_cast<TorchRunnerBase&>(runner);  // no other runner sends it
+  // The module's own parameters would gather here, which one rank alone must not, and have no gradients.
   return trained.parallelism().trained_parameters(model.empty() ? trained.model : trained.models.at(model));
 }
 

@@ -253,13 +253,15 @@ void TorchRunnerBase::load_named_model(const std::string& name, const State& sta
 }
 void TorchRunnerBase::load_ema(const State& state) { ema.load_state_dict(state); }
 void TorchRunnerBase::load_optimizer(const State& state) {
-  if (ShardStates::is_named(state)) {
+  if (ShardStates::is_named(state) || (saves_shards() && !shard_states().is_exposed())) {
     ShardStates(*this).load_optimizer(model, *optimizer, state);
   } else {
     parallelism().load_optimizer_state(*optimizer, state);
   }
 }
 void TorchRunnerBase::load_scheduler(const State& state) { scheduler->load_state_dict(state); }
+
+std::shared_ptr<void> TorchRunnerBase::whole_parameters(bool writes) { return parallelism().expose({}, writes); }
 
 std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
   std::vector<const optim::Optimizer*> owners;

@@ -224,7 +224,7 @@ void TorchRunnerBase::Learners::load(const State& state) {
     if (const auto owner = runner_.optimizers.find(name); owner != runner_.optimizers.end() && owner->second) {
       if (const State* own = part->find("optimizer"); own != nullptr && !own->is_null()) {
         detail::load_part(concat("models.", name, ".optimizer"), *own, [&, &owner = owner](const State& saved) {
-          if (ShardStates::is_named(saved)) {
+          if (ShardStates::is_named(saved) || (runner_.saves_shards() && !runner_.shard_states().is_exposed())) {
             ShardStates(runner_).load_optimizer(handle, *owner->second, saved);
           } else {
             runner_.parallelism().load_optimizer_state(*owner->second, saved);

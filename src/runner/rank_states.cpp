@@ -133,7 +133,8 @@ State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
     runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint has ", saved,
                                     " processes and this run has ", runner_.world_size(),
                                     ": ranks in the checkpoint restore their generators, others seed theirs; random ",
-                                    "numbers differ from those of an uninterrupted run"));
+                                    "numbers differ from those of an uninterrupted run, and an update has more or "
+                                    "fewer samples if other ranks read dataloader.batch_size of them"));
   }
   return out;
 }

@@ -132,7 +132,7 @@ void BaseRunner::Restorer::check_same_axes(const State& checkpoint) const {
   const State* saved = checkpoint.find("parallel");
   const State own = detail::axes_of(runner_.parallelism());
   // With virtual ranks any layout has the same bits.
-  if (saved == nullptr || runner_.config().stack != "parallel" || runner_.config().parallel.virtual_ranks ||
+  if (saved == nullptr || runner_.config().stack_name() != "parallel" || runner_.config().parallel.virtual_ranks ||
       runner_.excluded_from_loading("parallel")) {
     return;
   }

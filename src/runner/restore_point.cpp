@@ -1,6 +1,7 @@
 // Finds the checkpoint to resume: named by the config, or of earlier runs of the same config.
 #include <danling/runner/base_runner.hpp>
 
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,24 @@
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
+namespace {
+
+/// The newest checkpoint of shards, which a run on a grid with slices or stages left; empty without one.
+std::filesystem::path shards_in(const std::filesystem::path& directory) {
+  const auto pointer = directory / "latest.pointer";
+  std::string name;
+  std::error_code missing;
+  std::getline(std::ifstream(pointer) >> std::ws, name);
+  return !name.empty() && std::filesystem::exists(directory / name / "manifest.json", missing)
+             ? pointer
+             : std::filesystem::path();
+}
+
+std::int64_t steps_of(const State& checkpoint) {
+  return checkpoint.at("state").at("train").at("global_step").integer();
+}
+
+}  // namespace
 
 detail::RestorePoint BaseRunner::Restorer::find() {
   auto& services = *runner_.services_;
@@ -68,6 +87,13 @@ detail::RestorePoint BaseRunner::Restorer::find() {
         }
         services.logger.warning(concat("auto_resume: skipped ", run.dir.string(), ": ", error.what()));
         unsound = unsound.empty() ? error.what() : unsound;
+      }
+      const auto shards = runner_.saves_shards() ? std::filesystem::path() : shards_in(directory);
+      if (!shards.empty()) {
+        auto other = read(shards);
+        if (!found || steps_of(other.state) > steps_of(found->state)) {
+          return other;
+        }
       }
       if (!found) {
         continue;

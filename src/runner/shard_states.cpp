@@ -198,8 +198,60 @@ State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, cons
   return out;
 }
 
+State TorchRunnerBase::ShardStates::named_optimizer(const ModelHandle& handle, const State& file) const {
+  std::map<std::string, std::pair<at::Tensor, at::Tensor>> own;  // by name: parameter, and what this rank trains of it
+  for (const auto& [name, trained] : runner_.parallelism().trained_parameters(handle)) {
+    own[name].second = trained;
+  }
+  for (const auto& [name, parameter] : handle.named_parameters()) {
+    own[name].first = parameter;
+  }
+  const auto part_of = [&](const std::string& name, const at::Tensor& whole) {
+    const auto& [parameter, trained] = own.at(name);
+    const auto place = runner_.parallelism().place_of(parameter);
+    if (!place || whole.dim() == 0 || whole.sizes() != at::IntArrayRef(place->sizes)) {
+      return whole;
+    }
+    at::Tensor part = whole;
+    for (std::size_t dim = 0; dim < place->own.size(); ++dim) {
+      part = part.narrow(static_cast<std::int64_t>(dim), place->offsets[dim], place->own[dim]);
+    }
+    return part.reshape(trained.sizes()).clone();
+  };
+  State out = file, entries{State::Map()}, groups{State::Map()};
+  const State& states = file.at("state");
+  std::int64_t number = 0;
+  for (const State& group : file.at("param_groups").list()) {
+    const auto& params = group.at("params").list();
+    const State* const names = group.find("param_names");
+    check<CheckpointError>(names != nullptr && names->list().size() == params.size(), "runner.load_checkpoint",
+                           "expected the names of parameters in the optimizer of a file, for ranks with slices or "
+                           "stages of the model, got none; put 'optimizer' into checkpoint.exclude_from_loading to go "
+                           "on without its state");
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const std::string name = names->list()[i].string();
+      groups[name] = number;
+      const State* const saved = states.is_map() ? states.map().find(params[i].integer()) : nullptr;
+      const auto known = own.find(name);
+      if (saved == nullptr || known == own.end() || known->second.second.numel() == 0) {
+        continue;
+      }
+      State entry{State::Map()};
+      for (const auto& item : saved->map()) {
+        entry.map().set(item.key, item.value.is_tensor() ? State(part_of(name, item.value.tensor())) : item.value);
+      }
+      entries[name] = std::move(entry);
+    }
+    ++number;
+  }
+  out["state"] = std::move(entries);
+  out["groups"] = std::move(groups);
+  return out;
+}
+
 void TorchRunnerBase::ShardStates::load_optimizer(const ModelHandle& handle, optim::Optimizer& optimizer,
-                                                  const State& state) const {
+                                                  const State& any) const {
+  const State state = is_named(any) ? any : named_optimizer(handle, any);
   const auto names = names_in_order(optimizer, names_of(runner_.parallelism().trained_parameters(handle)));
   const auto params = params_in_order(optimizer);
   const State own = optimizer.state_dict();
@@ -283,7 +335,9 @@ TorchRunnerBase::ShardStates::Found TorchRunnerBase::ShardStates::find(std::stri
     name = name.substr(0, std::min(name.rfind('.'), name.size()));
   }
   if (!is_known && !known.contains(name)) {
-    return {.is_known = false};
+    // A file numbers the parameters of an optimizer: all are read, and named_optimizer() takes the parts of this rank.
+    const bool is_number = prefix->is_optimizer && name.find_first_not_of("0123456789") == std::string_view::npos;
+    return {.is_known = is_number};
   }
   const auto& parts = parts_[prefix->model];
   const auto found = parts.find(name);

@@ -29,9 +29,11 @@ class TorchRunnerBase::ShardStates {
   /// Of these, or of a whole model. @throws CheckpointError for missing entries and other shapes
   void load_model(const ModelHandle& handle, const State& state) const;
   State of_optimizer(const ModelHandle& handle, const optim::Optimizer& optimizer) const;
-  /// Of one that of_optimizer() returned, here or in another layout, read by selector().
+  /// Of one that of_optimizer() returned, here or in another layout, or of a file, which numbers whole parameters.
   void load_optimizer(const ModelHandle& handle, optim::Optimizer& optimizer, const State& state) const;
   static bool is_named(const State& optimizer);
+  /// The state of an optimizer in a file, as of_optimizer() would return it: this rank's parts by name.
+  State named_optimizer(const ModelHandle& handle, const State& file) const;
 
   /// A state with the places of its tensors. Ranks other than the first keep models and optimizers alone.
   ShardedState with_places(State state) const;

@@ -304,6 +304,11 @@ std::shared_ptr<void> ShardedParallel::expose(const std::vector<const optim::Opt
   if (auto already = exposed_.lock()) {
     check<StateError>(!writes || std::static_pointer_cast<Exposed>(already)->writes, "runner.expose_state",
                       "expected whole parameters that keep writes, got ones that are exposed for reading already");
+    for (const optim::Optimizer* optimizer : optimizers) {
+      if (!writes && !states_.contains(optimizer)) {  // the scope was opened for parameters alone
+        states_[optimizer] = gather_state(*optimizer);
+      }
+    }
     return already;
   }
   auto out = std::make_shared<Exposed>(*this, writes);

@@ -398,18 +398,22 @@ TEST_CASE("ShardedModel: code that touches a parameter outside of a step learns 
   check_ranks(
       texts,
       "[parallel.fsdp] expected parameters to be used in a step, got aten::sum of '0.weight', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole, on all ranks\n"
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "runner.whole_parameters()), on all ranks\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::mul_ of '0.weight', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole, on all ranks\n"
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "runner.whole_parameters()), on all ranks\n"
       "[parallel.fsdp] expected memory that this rank has, got that of the sharded parameter '0.weight'; read "
-      "it inside of a dl::ShardedModel::Whole\n"
+      "it inside of a dl::ShardedModel::Whole (in a run: runner.whole_parameters())\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::addmm of '0.bias', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole, on all ranks\n"
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "runner.whole_parameters()), on all ranks\n"
       "[parallel.fsdp] expected parameters that do not change in a step, got aten::add_ of '0.weight'; write to "
       "it inside of a dl::ShardedModel::Whole(model, true)\n"
       "[parallel.fsdp] expected dl::ShardedModel::Whole outside of steps, got one inside of a step\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::sum of '0.weight', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole, on all ranks\n"
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "runner.whole_parameters()), on all ranks\n"
       "[parallel.fsdp] expected dl::ShardedModel::Whole outside of steps, got one inside of another\n"
       "[parallel.fsdp] expected parameters of no other ShardedModel, got '0.weight'\n"
       "[parallel.fsdp] expected a parameter of the sharded module, got a tensor of [2]\n");
@@ -432,6 +436,21 @@ TEST_CASE("ShardedModel: what cannot be sharded is refused before anything chang
   CHECK(error_of<StateError>([&] { ShardedModel(std::make_shared<Shared>(), Group(), {}); }) ==
         "[parallel.fsdp] expected parameters with memory of their own, got 'b' in that of 'a'; register one parameter "
         "in both places");
+  struct Tied : torch::nn::Module {
+    Tied() {
+      a = register_parameter("a", torch::ones({4}));
+      b = register_parameter("b", a);
+    }
+    Tensor a, b;
+  };
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          const auto tied = std::make_shared<Tied>();
+                          const ShardedModel sharded(tied, group, {});
+                          return danling::concat(sharded.named_parameters().size(), " of ",
+                                                 sharded.rows_of(tied->b).numel(), " rows");
+                        }),
+              "1 of 2 rows");
   CHECK(net->forward(randn({1, 6}, 1)).defined());
   check_ranks(run_ranks(2,
                         [](const Group& group) {

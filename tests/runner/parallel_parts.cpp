@@ -27,30 +27,43 @@ TEST_CASE("ParallelRunner: a plan comes after the model's own parallelize(), not
     dl::ModelHandle handle = net;
     const dl::ParallelContext context(dl::ParallelTopology(2, group.rank(), {{"tensor", 2}}), group);
     dl::detail::parallelize(handle, context, {"fc$=colwise"});
-    return std::pair(net->calls, net->fc->weight.size(0));
+    return dl::concat(net->calls, " call, ", net->fc->weight.size(0), " rows");
   });
-  CHECK(parts == std::vector<std::pair<int, std::int64_t>>{{1, 3}, {1, 3}});
+  CHECK(parts == std::vector<std::string>(2, "1 call, 3 rows"));
 }
 
+struct StackedImpl : torch::nn::Module {
+  StackedImpl() {
+    body = register_module("body", torch::nn::Sequential(torch::nn::Linear(4, 4), torch::nn::Tanh()));
+    head = register_module("head", torch::nn::Linear(4, 4));
+  }
+  at::Tensor forward(const at::Tensor& x) { return head(body->forward(x)); }
+  torch::nn::Sequential body = nullptr;
+  torch::nn::Linear head = nullptr;
+};
+TORCH_MODULE(Stacked);
+
 TEST_CASE("ParallelRunner: stages run all modules of a Sequential in its order", "[runner][parallel]") {
-  torch::nn::Sequential inner(torch::nn::Linear(4, 4), torch::nn::Tanh());
   torch::nn::Sequential net;
   net->push_back("a", torch::nn::Linear(4, 4));
   net->push_back("relu", torch::nn::ReLU());
-  net->push_back("b", inner);
-  const auto error = [&](const std::vector<std::string>& stages) {
-    return error_of<dl::ConfigError>([&] { dl::detail::check_stage_names(net, stages); });
+  net->push_back("b", torch::nn::Linear(4, 4));
+  const auto error = [](const dl::ModelHandle& model, const std::vector<std::string>& stages) {
+    return error_of<dl::ConfigError>([&] { dl::detail::check_stage_names(model, stages); });
   };
-  const std::string begin =
-      "[runner.build_pipeline_model_part] expected the modules of the model, a Sequential, in its order in "
-      "'parallel.module_fqns_per_model_part', got ";
-  const std::string end = "; a stage runs what it names and nothing else";
+  const auto message = [](const std::string& of, const std::string& got) {
+    return "[runner.build_pipeline_model_part] expected the modules of " + of +
+           ", a Sequential, in its order in 'parallel.module_fqns_per_model_part', got " + got +
+           "; a stage runs what it names and nothing else";
+  };
   dl::detail::check_stage_names(net, {"a, relu", "b"});
-  dl::detail::check_stage_names(net, {"a", "relu, b.0, b.1"});
-  CHECK(error({"a", "b"}) == begin + "'b.0' where 'relu' is next" + end);
-  CHECK(error({"a, relu", "b.0"}) == begin + "none where 'b.1' is next" + end);
-  CHECK(error({"b", "a, relu"}) == begin + "'b.0' where 'a' is next" + end);
-  CHECK(error({"a, relu", "b, relu"}) == begin + "'relu' where it has no more" + end);
+  CHECK(error(net, {"a", "b"}) == message("the model", "'b' where 'relu' is next"));
+  CHECK(error(net, {"b, relu", "a"}) == message("the model", "'b' where 'a' is next"));
+  CHECK(error(net, {"a, relu", "b, relu"}) == message("the model", "'relu' where it has no more"));
+  const Stacked stacked;
+  dl::detail::check_stage_names(stacked, {"body", "head"});
+  dl::detail::check_stage_names(stacked, {"body.0", "body.1, head"});
+  CHECK(error(stacked, {"body.0", "head"}) == message("'body'", "none where 'body.1' is next"));
 }
 
 }  // namespace

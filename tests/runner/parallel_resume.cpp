@@ -15,7 +15,7 @@ std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout
   config.record = true;
   config.auto_resume = !config.resume;
   config.steps = steps;
-  config.checkpoint.backend = "dcp";
+  config.checkpoint.backend = config.checkpoint.backend == "auto" ? "dcp" : config.checkpoint.backend;
   config.parallel.allow_degree_change = true;
   const auto train = [&](const dl::Group& group) {
     GptTestRunner runner(config, group);
@@ -92,6 +92,16 @@ TEST_CASE("ParallelRunner: averages of slices and stages are those of one proces
   continue_gpt(folder.path(), sharded, 5);
   continue_gpt(folder.path(), staged, 11, 5);
   check_as(whole, continue_gpt(folder.path(), sharded, gpt_updates, 11));
+}
+
+TEST_CASE("ParallelRunner: a run goes on from a file with slices and stages, and from their shards with files",
+          "[runner][parallel]") {
+  const Layout files{"one process, files", 1, [](GptTestConfig& config) { config.checkpoint.backend = "file"; }};
+  const Layout sliced{"tensor x pipeline", 4, grid({.pipeline = 2, .tensor = 2})};
+  const Folder folder;
+  continue_gpt(folder.path(), files, 17);
+  continue_gpt(folder.path(), sliced, 31, 17);
+  check_as_one_process(continue_gpt(folder.path(), files, 50, 31));
 }
 
 TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of another adopts its history",

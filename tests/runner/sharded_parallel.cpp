@@ -185,6 +185,52 @@ TEST_CASE("parallel: ranks that compute the same samples count them once", "[run
   compare_fsdp<SameRunner>({"shard 2 x tensor 2, with a last batch that not all ranks have", grid(2, 2, 1)}, 4, 7, 2);
 }
 
+/// Reads the gradients of each update, and halves the parameters behind each epoch.
+struct Halving : dl::Callback {
+  double squares = 0, norm = 0;
+  void on_gradients(const dl::GradientsEvent& event) override {
+    for (const auto& [name, parameter] : event.parameters()) {
+      squares += (parameter.grad() / event.divisor).square().sum().item<double>();
+    }
+  }
+  void on_result(const dl::ResultEvent& event) override {
+    const auto whole = event.runner.whole_parameters(/*writes=*/true);
+    const at::NoGradGuard no_grad;
+    for (auto& [name, parameter] : dynamic_cast<dl::TorchRunnerBase&>(event.runner).model.named_parameters()) {
+      norm += parameter.mul_(0.5).norm().item<double>();
+    }
+  }
+};
+
+TEST_CASE("fsdp: a callback sees the gradients of its rows, and reads and writes whole parameters", "[runner][fsdp]") {
+  const auto watch = [](std::int64_t batch_size) {
+    return [=](const dl::Group& group) -> std::string {
+      TinyConfig config = fsdp_config();
+      config.dataloader.batch_size = batch_size;
+      config.record = false;
+      FsdpRunner<> runner(config, group);
+      const Halving& seen = runner.add(Halving());
+      runner.train();
+      at::Tensor squares = torch::tensor(seen.squares, torch::kDouble);
+      group.all_reduce(squares);
+      return dl::concat(squares.item<double>(), " ", seen.norm);
+    };
+  };
+  const auto numbers = [](const std::string& text) {
+    std::istringstream in(text);
+    double squares = 0, norm = 0;
+    in >> squares >> norm;
+    return std::pair(squares, norm);
+  };
+  const auto expected = numbers(watch(8)(dl::Group()));
+  CHECK(expected.first > 0);
+  for (const std::string& text : danling_test::run_ranks(2, watch(4))) {
+    INFO(text);
+    CHECK(numbers(text).first == Approx(expected.first).epsilon(1e-4));
+    CHECK(numbers(text).second == Approx(expected.second).epsilon(1e-5));
+  }
+}
+
 template <class Base>
 void check_resume(TinyConfig config) {
   const auto train = [&](const dl::Group& group) {

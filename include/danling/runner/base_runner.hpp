@@ -102,6 +102,11 @@ class BaseRunner : public RunnerPlan {
 
   // ---- callbacks and state of your own ------------------------------------------------------------------------------
 
+  /// While the result lives, the parameters of the models are whole on every rank (of a slice: its rows), for a
+  /// callback that reads or writes them; with `fsdp`, a rank has some rows of each else. Null where they always are.
+  /// Called by all ranks, between steps: in on_result, not in on_gradients. @param writes  whether changes are kept
+  virtual std::shared_ptr<void> whole_parameters(bool /*writes*/ = false) { return nullptr; }
+
   /// Adds a callback, which the runner then owns: `add(MyCallback(...))` in the constructor of your class, or before
   /// train(). @return the callback. @throws ConfigError when its name is taken
   template <std::derived_from<Callback> T>

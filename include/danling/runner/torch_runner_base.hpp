@@ -164,6 +164,8 @@ class TorchRunnerBase : public BaseRunner {
   /// Called when: build_optimizer runs, once.
   virtual NamedTensors iter_optimizer_named_parameters() const;
 
+  std::shared_ptr<void> whole_parameters(bool writes = false) override;
+
   State state_dict() override;
   void load_state_dict(const State& checkpoint) override;
 
