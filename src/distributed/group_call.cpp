@@ -72,6 +72,7 @@ GroupCall::GroupCall(Group::Impl& group, Collective collective, std::int64_t num
       limit_(group.timeout),
       pending_(name_of_collective(collective), number) {
   group.check_usable();
+  ++group.calls;
   if (tape::Observer* const observer = tape::observer()) {
     observer->refuse(concat("processes exchange values inside of it: ", name_of_collective(collective)));
   }
@@ -80,6 +81,7 @@ GroupCall::GroupCall(Group::Impl& group, Collective collective, std::int64_t num
 GroupCall::GroupCall(Group::Impl& group, std::string text, int peer)
     : group_(group), text_(std::move(text)), limit_(group.timeout), pending_(text_.c_str()) {
   group.check_usable();
+  ++group.calls;
   if (tape::Observer* const observer = tape::observer()) {
     observer->refuse(concat("processes exchange values inside of it: ", text_));
   }
@@ -93,6 +95,8 @@ std::shared_ptr<detail::Watch> GroupCall::watch_of(const Group& group) {
 std::vector<std::int64_t> GroupCall::ranks_of(const Group& group) {
   return group.impl_ == nullptr ? std::vector<std::int64_t>{0} : group.impl_->ranks;
 }
+
+std::int64_t GroupCall::calls_of(const Group& group) { return group.impl_ == nullptr ? 0 : group.impl_->calls; }
 
 void GroupCall::fail_in_memory(const Group& group, std::string_view operation,
                                const detail::SharedMemory::Failure& failure) {

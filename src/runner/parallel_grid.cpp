@@ -9,10 +9,36 @@
 #include <danling/runner/parallel_runner.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "distributed/group_impl.hpp"
 #include "runner/sharded_parallel.hpp"
 #include "runner/stage_names.hpp"
 
 namespace danling::inline v0::detail {
+
+namespace {
+
+/// Warns once of attention that sees its own part of a sequence alone, which trains another model.
+class ContextUse : public Callback {
+ public:
+  explicit ContextUse(Group context) : context_(std::move(context)), before_(GroupCall::calls_of(context_)) {}
+  void on_step(const StepEvent& event) override {
+    if (!std::exchange(has_looked_, true) && GroupCall::calls_of(context_) == before_) {
+      event.runner.logger().warning(
+          concat("runner.train: expected a model whose attention exchanges keys and values over parallel.axes.context, "
+                 "got a first step in which nothing was sent: each of the ",
+                 context_.size(),
+                 " parts of a sequence is a sequence of its own; use dl::parallel::RingAttention, or parallelize() of "
+                 "the model, or set the axis to 1"));
+    }
+  }
+
+ private:
+  Group context_;
+  std::int64_t before_;
+  bool has_looked_ = false;
+};
+
+}  // namespace
 
 Grid::Grid(TorchRunnerBase& runner)
     : runner_(runner), sharded_(dynamic_cast<ShardedParallel*>(&runner.parallelism())) {}
@@ -37,6 +63,12 @@ void Grid::check_slices() const {
                                       ", got none of its parameters: the ", degree, " processes of 'parallel.axes.",
                                       axis, "' compute the same"));
     }
+  }
+}
+
+void Grid::check_context() const {
+  if (sharded_->context().topology().axis_degree("context") > 1 && runner_.is_main_process()) {
+    runner_.add(ContextUse(sharded_->context().group("context")));
   }
 }
 

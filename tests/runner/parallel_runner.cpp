@@ -164,5 +164,41 @@ TEST_CASE("ParallelRunner: a criterion of sliced classes is sliced with the mode
   }
 }
 
+/// Classes of each token by itself: nothing goes from one to another.
+struct TokensAloneImpl : torch::nn::Module, dl::parallel::Parallelizable {
+  at::Tensor forward(const at::Tensor& tokens) { return head(embedding(tokens)); }
+  void parallelize(const dl::ParallelContext&) override {}
+  torch::nn::Embedding embedding = register_module("embedding", torch::nn::Embedding(11, 8));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(8, 11));
+};
+TORCH_MODULE(TokensAlone);
+
+TEST_CASE("ParallelRunner: a model that sends nothing over the context axis is warned of", "[runner][parallel]") {
+  const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
+    std::string out;
+    for (const bool attends : {true, false}) {
+      GptTestConfig config;
+      config.parallel.axes.context = 2;
+      config.steps = 2;
+      const Folder folder;
+      config.workspace_root = folder.path().string();
+      GptTestRunner runner(config, group);
+      if (!attends) {
+        runner.model = TokensAlone();
+      }
+      std::vector<std::string> warnings;
+      collect_warnings(runner, warnings);
+      runner.train();
+      out += dl::concat(dl::join(warnings), ";");
+    }
+    return out;
+  });
+  CHECK(texts[0] ==
+        ";runner.train: expected a model whose attention exchanges keys and values over parallel.axes.context, got a "
+        "first step in which nothing was sent: each of the 2 parts of a sequence is a sequence of its own; use "
+        "dl::parallel::RingAttention, or parallelize() of the model, or set the axis to 1;");
+  CHECK(texts[1] == ";;");
+}
+
 }  // namespace
 }  // namespace runner_test

@@ -120,6 +120,8 @@ class Grid {
   void check_slices() const;
   /// @throws ConfigError for what a pipeline cannot do
   void check_pipeline() const;
+  /// Warns, after the first step, of a model that exchanges nothing over the axis `context`.
+  void check_context() const;
   /// The last stage returns `fsdp.mp_policy.output_dtype`.
   void convert_outputs(std::vector<StagePart>& parts) const;
   /// @param forward  opens the context of a forward pass

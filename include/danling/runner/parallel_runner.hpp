@@ -135,6 +135,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     }
     detail::parallelize(this->criterion.module().get(), parallel());
     grid.check_slices();
+    grid.check_context();
     if (topology().axis_degree("pipeline") > 1) {
       grid.check_pipeline();
       parts_ = build_pipeline_model_parts(this->model);
