@@ -71,7 +71,8 @@ void TorchRunnerBase::Averages::build() {
       made.ema.emplace(whole ? handle.named_state() : detail::trained_state(parallelism, handle),
                        whole ? handle.named_parameters() : parallelism.trained_parameters(handle), *options);
       // Others read rows where they are, and slices have more than values.
-      made.ema->set_keeps_memory(!whole || parallelism.splits_parameters() || !parallelism.has_same_weights());
+      runner_.averages_->keeps_memory = !whole || parallelism.splits_parameters() || !parallelism.can_expose();
+      made.ema->set_keeps_memory(runner_.averages_->keeps_memory);
     }
     if (const auto options = enabled_options(runner_.config().swa, name)) {
       const auto state = handle.named_state();
@@ -172,6 +173,11 @@ TorchRunnerBase::Averages::Scope::~Scope() {
   if (runner_.averages_ != nullptr) [[unlikely]] {
     Averages(runner_).set_applied(before_);
   }
+}
+
+State TorchRunnerBase::Averages::Scope::kept(State state) const {
+  const detail::ModelAverages* averages = runner_.averages_.get();
+  return averages != nullptr && averages->keeps_memory && before_ ? clone(state) : state;
 }
 
 void TorchRunnerBase::Averages::set_applied(bool applied) {

@@ -38,8 +38,9 @@ class ModelAverages {
  public:
   std::map<std::string, AveragesOfModel> models;  ///< "" is `model`
   bool built = false;
-  bool applied = false;   ///< the averages are in the models
-  bool disabled = false;  ///< a test uses other weights
+  bool applied = false;       ///< the averages are in the models
+  bool disabled = false;      ///< a test uses other weights
+  bool keeps_memory = false;  ///< averages are copied into the models' memory
   /// Whole weights of averages of rows, while a checkpoint is saved.
   std::map<const optim::WeightAverage*, State> whole;
 
@@ -77,6 +78,8 @@ class TorchRunnerBase::Averages {
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
+    /// The state, or a copy of it where the end of the scope writes the averages into its memory again.
+    State kept(State state) const;
 
    private:
     TorchRunnerBase& runner_;
@@ -111,6 +114,11 @@ class TorchRunnerBase::Averages {
 
   // ---- state --------------------------------------------------------------------------------------------------------
 
+  /// Whether a state that is made now leaves the averages in the models, and takes trained_weights() beside them: other
+  /// ranks may read the rows of this one.
+  static bool saves_beside(const TorchRunnerBase& runner);
+  /// The trained weights of a model, as its average has them, while averages are in its memory; else null.
+  State trained_weights(const ModelHandle& model);
   /// Where parameters are split over ranks: averages have the layout of one process while the result lives, as
   /// Parallelism::expose() has for parameters, which it is given. Called by all ranks.
   std::shared_ptr<void> expose(std::shared_ptr<void> parameters);

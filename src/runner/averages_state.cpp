@@ -139,6 +139,22 @@ State TorchRunnerBase::Averages::as_averaged(const std::string& name, const Stat
   return std::find(ranks.begin(), ranks.end(), "1") == ranks.end() ? weights : gathered(name, own);
 }
 
+bool TorchRunnerBase::Averages::saves_beside(const TorchRunnerBase& runner) {
+  return runner.averages_ != nullptr && runner.averages_->keeps_memory && runner.averages_->applied &&
+         runner.saves_shards() && !runner.shard_states().is_exposed();
+}
+
+State TorchRunnerBase::Averages::trained_weights(const ModelHandle& model) {
+  if (saves_beside(runner_)) {
+    for (auto& [name, averages] : all().models) {
+      if (averages.ema && model_of(name).address() == model.address()) {
+        return averages.ema->model_weights();
+      }
+    }
+  }
+  return {};
+}
+
 State TorchRunnerBase::Averages::weights_of(const std::string& name, const optim::WeightAverage& average) {
   const auto whole = runner_.averages_->whole.find(&average);
   if (whole != runner_.averages_->whole.end()) {

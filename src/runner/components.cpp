@@ -185,7 +185,7 @@ std::optional<std::int64_t> TorchRunnerBase::split_length(std::string_view split
 // ---- state ----------------------------------------------------------------------------------------------------------
 
 State TorchRunnerBase::model_state_dict() const {
-  const Averages::Scope own(*this, false);
+  const Averages::Scope own(*this, Averages::saves_beside(*this));
   State out;
   if (model || models.empty()) {
     out["model"] =
@@ -199,13 +199,13 @@ State TorchRunnerBase::model_state_dict() const {
         saves_shards() && !shard_states().is_exposed() ? ShardStates(*this).of_model(handle) : handle.state_dict();
   }
   Averages(const_cast<TorchRunnerBase&>(*this)).add_evaluated(out);
-  return out;
+  return own.kept(std::move(out));
 }
 
 State TorchRunnerBase::pass_state() const { return Snapshot(const_cast<TorchRunnerBase&>(*this)).save_pass(); }
 
 State TorchRunnerBase::state_dict() {
-  const Averages::Scope own(*this, false);
+  const Averages::Scope own(*this, Averages::saves_beside(*this));
   State out = BaseRunner::state_dict();
   out["loop"] = Snapshot(*this).save();
   out["ema"] = ema ? ema.state_dict() : State();
@@ -222,7 +222,7 @@ State TorchRunnerBase::state_dict() {
                                            : model.state_dict();
   Averages(*this).save("", out);
   Learners(*this).save(out);
-  return out;
+  return own.kept(std::move(out));
 }
 
 void TorchRunnerBase::load_state_dict(const State& checkpoint) {
@@ -273,9 +273,18 @@ std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
       owners.push_back(owner.get());
     }
   }
+  const bool evaluates = averages_ != nullptr && averages_->keeps_memory && averages_->applied;
+  auto own = evaluates ? std::make_shared<Averages::Scope>(*this, false) : nullptr;  // else averages would be gathered
   auto exposed = parallelism().expose(owners, writes);
   shard_states().set_exposed(exposed);
-  return writes ? exposed : Averages(*this).expose(std::move(exposed));
+  exposed = writes ? exposed : Averages(*this).expose(std::move(exposed));
+  if (own == nullptr) {
+    return exposed;
+  }
+  return {own.get(), [own, exposed](void*) mutable {
+            exposed.reset();
+            own.reset();
+          }};
 }
 
 TorchRunnerBase::ShardStates& TorchRunnerBase::shard_states() const {

@@ -172,12 +172,48 @@ class NnModel final : public ModelConcept {
 
 }  // namespace
 
+namespace {
+
+/// Another model, whose floating outputs have one type. A decorator, so that models without one pay nothing.
+class ConvertingModel final : public ModelConcept {
+ public:
+  ConvertingModel(std::shared_ptr<ModelConcept> model, at::ScalarType dtype)
+      : model_(std::move(model)), dtype_(dtype) {}
+  at::Tensor forward(const at::Tensor& input) override {
+    const at::Tensor out = model_->forward(input);
+    return out.is_floating_point() ? out.to(dtype_) : out;
+  }
+  State call(const State& input) override { return model_->call(input); }
+  NamedTensors named_parameters() const override { return model_->named_parameters(); }
+  NamedTensors named_state() const override { return model_->named_state(); }
+  void to(at::Device device) override { model_->to(device); }
+  void train(bool on) override { model_->train(on); }
+  const std::type_info& type() const override { return model_->type(); }
+  void* get() override { return model_->get(); }
+  bool is_script() const override { return model_->is_script(); }
+  void save_script(const std::filesystem::path& path) const override { model_->save_script(path); }
+  std::vector<nn::ModuleTensors> modules() const override { return model_->modules(); }
+
+ private:
+  std::shared_ptr<ModelConcept> model_;
+  at::ScalarType dtype_;
+};
+
+}  // namespace
+
 std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> module, void* object,
                                           const std::type_info& type, Forward1 forward, const TypedCall& typed) {
   return std::make_unique<NnModel>(std::move(module), object, type, forward, typed);
 }
 
 }  // namespace detail
+
+void ModelHandle::set_output_dtype(at::ScalarType dtype) {
+  if (dtype != at::ScalarType::Undefined && dtype != output_dtype_) {
+    output_dtype_ = dtype;
+    concept_ = std::make_shared<detail::ConvertingModel>(concept_, dtype);
+  }
+}
 
 bool ModelHandle::is_trainable() const {
   const NamedTensors parameters = named_parameters();

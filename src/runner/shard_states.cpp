@@ -12,6 +12,7 @@
 #include <danling/core/error.hpp>
 #include <danling/optim/optimizer.hpp>
 
+#include "runner/averages.hpp"
 #include "runner/optimizer_numbers.hpp"
 
 namespace danling::inline v0 {
@@ -112,10 +113,15 @@ State TorchRunnerBase::ShardStates::of_model(const ModelHandle& handle) const {
   for (const auto& [name, tensor] : runner_.parallelism().trained_parameters(handle)) {
     trained.emplace(name, tensor);
   }
+  const State kept = Averages(const_cast<TorchRunnerBase&>(runner_)).trained_weights(handle);  // during an evaluation
   State out{State::Map()};
   for (const auto& [name, tensor] : handle.named_state()) {
     const auto found = trained.find(name);
-    const at::Tensor& own = found == trained.end() ? tensor : found->second;
+    at::Tensor own = found == trained.end() ? tensor : found->second;
+    if (const State* weights = kept.is_map() ? kept.find(name) : nullptr) {
+      const at::Tensor part = runner_.parallelism().part_of(own, weights->tensor());
+      own = part.numel() == own.numel() ? part.reshape(own.sizes()) : part;
+    }
     const bool lacks_scalar = tensor.dim() == 0 && own.numel() == 0;  // another rank has it
     if (!lacks_scalar) {
       out[name] = own.detach().reshape(tensor.dim() == 0 ? at::IntArrayRef() : own.sizes());

@@ -436,21 +436,6 @@ TEST_CASE("ShardedModel: what cannot be sharded is refused before anything chang
   CHECK(error_of<StateError>([&] { ShardedModel(std::make_shared<Shared>(), Group(), {}); }) ==
         "[parallel.fsdp] expected parameters with memory of their own, got 'b' in that of 'a'; register one parameter "
         "in both places");
-  struct Tied : torch::nn::Module {
-    Tied() {
-      a = register_parameter("a", torch::ones({4}));
-      b = register_parameter("b", a);
-    }
-    Tensor a, b;
-  };
-  check_ranks(run_ranks(2,
-                        [](const Group& group) {
-                          const auto tied = std::make_shared<Tied>();
-                          const ShardedModel sharded(tied, group, {});
-                          return danling::concat(sharded.named_parameters().size(), " of ",
-                                                 sharded.rows_of(tied->b).numel(), " rows");
-                        }),
-              "1 of 2 rows");
   CHECK(net->forward(randn({1, 6}, 1)).defined());
   check_ranks(run_ranks(2,
                         [](const Group& group) {

@@ -350,11 +350,11 @@ TEST_CASE("deepspeed: every key without an option is accepted with a line or ref
 
 TEST_CASE("deepspeed: what its stack refuses is refused before the run", "[runner][deepspeed]") {
   auto config = json_config(R"({"zero_optimization": {"stage": 2}})");
-  config.ema.enabled = true;
+  config.swa.enabled = true;
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
-        "[config.validate] expected 'fsdp.stage: 3' beside 'ema.enabled', got 2; unset one of the two");
+        "[config.validate] expected 'stack: ddp' beside 'swa.enabled', got 'stack: fsdp'; unset one of the two");
   config = json_config("{}");
-  config.ema.enabled = true;
+  config.swa.enabled = true;
   CHECK(dl::with_deepspeed(config, 1).zero_stage == 0);
   config = json_config(R"({"zero_optimization": {"stage": 3}})");
   config.fsdp.units = {"Linear"};

@@ -99,9 +99,9 @@ TEST_CASE("ParallelRunner: a run goes on from a file with slices and stages, and
   const Layout files{"one process, files", 1, [](GptTestConfig& config) { config.checkpoint.backend = "file"; }};
   const Layout sliced{"tensor x pipeline", 4, grid({.pipeline = 2, .tensor = 2})};
   const Folder folder;
-  continue_gpt(folder.path(), files, 17);
-  continue_gpt(folder.path(), sliced, 31, 17);
-  check_as_one_process(continue_gpt(folder.path(), files, 50, 31));
+  continue_gpt(folder.path(), files, 7);
+  continue_gpt(folder.path(), sliced, 13, 7);
+  check_as_one_process(continue_gpt(folder.path(), files, gpt_updates, 13));
 }
 
 TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of another adopts its history",

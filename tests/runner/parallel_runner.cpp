@@ -166,7 +166,7 @@ TEST_CASE("ParallelRunner: a criterion of sliced classes is sliced with the mode
 
 /// Classes of each token by itself: nothing goes from one to another.
 struct TokensAloneImpl : torch::nn::Module, dl::parallel::Parallelizable {
-  at::Tensor forward(const at::Tensor& tokens) { return head(embedding(tokens)); }
+  at::Tensor forward(const at::Tensor& tokens) { return head(embedding(tokens)).transpose(1, 2); }
   void parallelize(const dl::ParallelContext&) override {}
   torch::nn::Embedding embedding = register_module("embedding", torch::nn::Embedding(11, 8));
   torch::nn::Linear head = register_module("head", torch::nn::Linear(8, 11));

@@ -165,17 +165,17 @@ TEST_CASE("parallel: ranks that compute other samples or layers draw other numbe
                         parallelism.reporting_ranks());
     });
   };
-  using Texts = std::vector<std::string>;
+  using Ranks = std::vector<std::string>;
   const dl::State one = dl::State::Map();
   const dl::State sliced = dl::State::Map{{"tensor", 2}};
   const dl::State staged = dl::State::Map{{"pipeline", 2}, {"tensor", 2}};
-  CHECK(drawn({.tensor = 4}, one, 1) == Texts(4, "100 as 0, 1"));
+  CHECK(drawn({.tensor = 4}, one, 1) == Ranks(4, "100 as 0, 1"));
   CHECK(drawn({.pipeline = 2, .tensor = 2}, sliced, 2) ==
-        Texts{"100 as 0, 1", "100 as 0, 1", "101 anew, 1", "101 anew, 1"});
+        Ranks{"100 as 0, 1", "100 as 0, 1", "101 anew, 1", "101 anew, 1"});
   CHECK(drawn({.shard = 2, .pipeline = 2}, staged, 4) ==
-        Texts{"100 as 0, 2", "102 as 2, 2", "101 anew, 2", "103 anew, 2"});
+        Ranks{"100 as 0, 2", "102 as 2, 2", "101 anew, 2", "103 anew, 2"});
   CHECK(drawn({.replicate = 2, .context = 2}, one, 3) ==
-        Texts{"100 as 0, 4", "101 as 1, 4", "102 as 2, 4", "103 anew, 4"});
+        Ranks{"100 as 0, 4", "101 as 1, 4", "102 as 2, 4", "103 anew, 4"});
 }
 
 TEST_CASE("parallel: micro-batches of a pipeline without a valid target do not enter its loss", "[runner][parallel]") {

@@ -118,6 +118,30 @@ TEST_CASE("fsdp: a parameter of one value resumes from a checkpoint of shards", 
   CHECK(relative_difference(resumed, expected) < 1e-5);
 }
 
+TEST_CASE("fsdp: a state that is made inside an evaluation has the trained weights and the average apart",
+          "[runner][fsdp]") {
+  for (const std::int64_t stage : {1, 3}) {
+    const auto texts = danling_test::run_ranks(2, [stage](const dl::Group& group) {
+      const Folder folder;
+      TinyConfig config = averaged_config();
+      config.workspace_root = group.all_gather(folder.path().string()).front();
+      config.epochs = 2;
+      config.fsdp.stage = stage;
+      config.checkpoint.backend = "dcp";
+      FsdpRunner<> runner(config, group);
+      State inside;
+      runner.before_evaluation_step = [&](TinyRunner& self, std::int64_t) { inside = dl::clone(self.state_dict()); };
+      runner.train();
+      const State after = runner.state_dict();
+      group.barrier();
+      return dl::concat(dl::first_difference(inside.at("model"), after.at("model")), ";",
+                        dl::first_difference(inside.at("ema"), after.at("ema")), ";",
+                        dl::first_difference(inside.at("model"), inside.at("ema")).empty());
+    });
+    danling_test::check_ranks(texts, ";;false");
+  }
+}
+
 /// Predictions of all ranks, which have other numbers of batches.
 TEST_CASE("fsdp: inference uses the average on all ranks", "[runner][fsdp]") {
   at::set_num_threads(1);

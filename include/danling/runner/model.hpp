@@ -149,11 +149,7 @@ class ModelHandle {
   /// Runs the model's `forward(Tensor)`. @throws StateError when it is empty or its forward takes another type.
   at::Tensor operator()(const at::Tensor& input) const {
     check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
-    at::Tensor out = concept_->forward(input);
-    if (output_dtype_ != at::ScalarType::Undefined && out.is_floating_point()) [[unlikely]] {
-      return out.to(output_dtype_);
-    }
-    return out;
+    return concept_->forward(input);
   }
   template <class I>
   requires(!detail::TensorLike<I>) at::Tensor operator()(const I& input) const { return forward(input); }
@@ -215,9 +211,9 @@ class ModelHandle {
     }
   }
 
-  /// Type of what a forward of this handle returns, where that is a floating tensor. One that returns something else
-  /// then throws StateError.
-  void set_output_dtype(at::ScalarType dtype) { output_dtype_ = dtype; }
+  /// Type of what a forward of this handle returns, where that is a floating tensor; undefined changes nothing. One that
+  /// returns something else then throws StateError. Once, before the model is called.
+  void set_output_dtype(at::ScalarType dtype);
 
   /// Address of the object that was assigned; null when empty.
   const void* address() const { return concept_.get(); }
