@@ -72,7 +72,9 @@ GroupCall::GroupCall(Group::Impl& group, Collective collective, std::int64_t num
       limit_(group.timeout),
       pending_(name_of_collective(collective), number) {
   group.check_usable();
-  ++group.calls;
+  const bool exchanges = collective == Collective::all_gather_rows || collective == Collective::all_to_all ||
+                         collective == Collective::all_to_all_single || collective == Collective::reduce_scatter;
+  group.exchanges += exchanges ? 1 : 0;
   if (tape::Observer* const observer = tape::observer()) {
     observer->refuse(concat("processes exchange values inside of it: ", name_of_collective(collective)));
   }
@@ -81,7 +83,7 @@ GroupCall::GroupCall(Group::Impl& group, Collective collective, std::int64_t num
 GroupCall::GroupCall(Group::Impl& group, std::string text, int peer)
     : group_(group), text_(std::move(text)), limit_(group.timeout), pending_(text_.c_str()) {
   group.check_usable();
-  ++group.calls;
+  ++group.exchanges;
   if (tape::Observer* const observer = tape::observer()) {
     observer->refuse(concat("processes exchange values inside of it: ", text_));
   }
@@ -96,7 +98,7 @@ std::vector<std::int64_t> GroupCall::ranks_of(const Group& group) {
   return group.impl_ == nullptr ? std::vector<std::int64_t>{0} : group.impl_->ranks;
 }
 
-std::int64_t GroupCall::calls_of(const Group& group) { return group.impl_ == nullptr ? 0 : group.impl_->calls; }
+std::int64_t GroupCall::exchanges_of(const Group& group) { return group.impl_ == nullptr ? 0 : group.impl_->exchanges; }
 
 void GroupCall::fail_in_memory(const Group& group, std::string_view operation,
                                const detail::SharedMemory::Failure& failure) {

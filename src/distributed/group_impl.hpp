@@ -71,9 +71,9 @@ struct Group::Impl {
   std::vector<std::int64_t> ranks;  ///< of the members in the first group
   std::chrono::milliseconds timeout;
   bool debug = false;
-  std::int64_t number = 0;  ///< of the last collective
-  std::int64_t calls = 0;   ///< collectives and messages
-  std::int64_t parts = 0;   ///< made of this group
+  std::int64_t number = 0;     ///< of the last collective
+  std::int64_t exchanges = 0;  ///< messages, gathers and exchanges of tensors
+  std::int64_t parts = 0;      ///< made of this group
   detail::Watch::Entry place;
 
  private:
@@ -121,8 +121,8 @@ class GroupCall {
   static std::shared_ptr<detail::Watch> watch_of(const Group& group);
   /// In the first group.
   static std::vector<std::int64_t> ranks_of(const Group& group);
-  /// Collectives and messages of this rank so far.
-  static std::int64_t calls_of(const Group& group);
+  /// Messages, gathers and exchanges of tensors of this rank so far: what models do, and runners do not in each step.
+  static std::int64_t exchanges_of(const Group& group);
   /// A wait of the group's ranks in shared memory has failed, and with it the group: as a collective does.
   /// @param operation  without an article
   [[noreturn]] static void fail_in_memory(const Group& group, std::string_view operation,

@@ -20,9 +20,9 @@ namespace {
 /// Warns once of attention that sees its own part of a sequence alone, which trains another model.
 class ContextUse : public Callback {
  public:
-  explicit ContextUse(Group context) : context_(std::move(context)), before_(GroupCall::calls_of(context_)) {}
+  explicit ContextUse(Group context) : context_(std::move(context)), before_(GroupCall::exchanges_of(context_)) {}
   void on_step(const StepEvent& event) override {
-    if (!std::exchange(has_looked_, true) && GroupCall::calls_of(context_) == before_) {
+    if (!std::exchange(has_looked_, true) && GroupCall::exchanges_of(context_) == before_) {
       event.runner.logger().warning(
           concat("runner.train: expected a model whose attention exchanges keys and values over parallel.axes.context, "
                  "got a first step in which nothing was sent: each of the ",
