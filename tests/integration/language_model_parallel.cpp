@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <support/catch.hpp>
+#include <support/cuda.hpp>
 #include <support/temp_dir.hpp>
 
 #if defined(DANLING_COMMAND_BINARY) && defined(DANLING_LANGUAGE_MODEL_BINARY)
@@ -79,6 +80,21 @@ TEST_CASE("language_model_parallel: losses on every grid are those of one proces
                                                                                   {"3d", 8}}) {
     INFO(config);
     check_equal(losses_of(processes, config), expected);
+  }
+}
+
+TEST_CASE("language_model_parallel: grids on a GPU, through the host, have the losses of one process there", "[gpt]") {
+  if (!danling_test::has_cuda_device()) {
+    return;
+  }
+  const Words device = {"--device", "cuda:0"};  // of all processes
+  const auto expected = losses_of(1, "one", device);
+  for (const auto& [config, processes] : std::vector<std::pair<std::string, int>>{
+           {"shard", 2}, {"tensor", 2}, {"context", 2}, {"pipeline", 2}, {"hybrid", 4}}) {
+    INFO(config);
+    const auto losses = losses_of(processes, config, device);
+    CHECK(losses[0] == Approx(expected[0]).epsilon(1e-4));
+    CHECK(losses[1] == Approx(expected[1]).epsilon(1e-4));
   }
 }
 
