@@ -211,8 +211,8 @@ class ModelHandle {
     }
   }
 
-  /// Type of what a forward of this handle returns, where that is a floating tensor; undefined changes nothing. One that
-  /// returns something else then throws StateError. Once, before the model is called.
+  /// Type of what a forward of this handle returns, where that is a floating tensor; undefined changes nothing. One
+  /// that returns something else then throws StateError. Once, before the model is called.
   void set_output_dtype(at::ScalarType dtype);
 
   /// Address of the object that was assigned; null when empty.
