@@ -103,7 +103,7 @@ void ShardedParameters::use(const Order& together) {
   }
 }
 
-// What is used beside the unit stays until the end of the pass.
+// A unit that the same operator uses is not freed for this one; it stays whole until the end of the pass.
 void ShardedParameters::use(ShardUnit& unit, const Order& together) {
   if (!is_root(unit) && in_use_ != &unit) {
     if (in_use_ != nullptr && reshards_ && std::find(together.begin(), together.end(), in_use_) == together.end()) {

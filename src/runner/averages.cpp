@@ -137,7 +137,7 @@ void TorchRunnerBase::Averages::update(Learner& learner) {
   auto& averages = found->second;
   if (averages.ema) {
     if (runner_.parallelism().splits_parameters() && runner_.parallelism().has_whole_parameters()) {
-      runner_.parallelism().parameters_changed();  // the average is of the whole ones
+      runner_.parallelism().end_updates();  // the average is of the whole ones
     }
     averages.ema->update(learner.unread_flag);
   }

@@ -170,10 +170,6 @@ class NnModel final : public ModelConcept {
   TypedCall typed_;
 };
 
-}  // namespace
-
-namespace {
-
 /// Another model, whose floating outputs have one type. A decorator, so that models without one pay nothing.
 class ConvertingModel final : public ModelConcept {
  public:

@@ -64,10 +64,16 @@ ParallelTopology topology_of(const RunnerConfig& config, std::int64_t world_size
   return grid_topology(world_size, rank, axes.list());
 }
 
+bool needs_grid(const RunnerConfig& config) {
+  const FsdpConfig& fsdp = config.fsdp;
+  return config.parallel.virtual_ranks || fsdp.mp_policy.param_dtype || fsdp.mp_policy.output_dtype ||
+         fsdp.offload_policy;
+}
+
 std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const RunnerConfig& config,
                                         ParallelTopology topology) {
   const auto virtual_ranks = config.parallel.virtual_ranks;
-  if (!identity.distributed() && !virtual_ranks) {
+  if (!identity.distributed() && !needs_grid(config)) {
     return std::make_unique<Parallelism>(identity);
   }
   return std::make_unique<ShardedParallel>(join_processes(identity, config), std::move(topology), config.fsdp,

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/checkpoint/weights.hpp>
@@ -15,15 +16,18 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The newest checkpoint of shards, which a run on a grid with slices or stages left; empty without one.
-std::filesystem::path shards_in(const std::filesystem::path& directory) {
-  const auto pointer = directory / "latest.pointer";
-  std::string name;
-  std::error_code missing;
-  std::getline(std::ifstream(pointer) >> std::ws, name);
-  return !name.empty() && std::filesystem::exists(directory / name / "manifest.json", missing)
-             ? pointer
-             : std::filesystem::path();
+/// Checkpoints of shards, which a run on a grid with slices or stages left, the newest first.
+std::vector<std::filesystem::path> shards_in(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> out;
+  for (const char* const pointer : {"latest.pointer", "previous.pointer"}) {
+    std::string name;
+    std::error_code missing;
+    std::getline(std::ifstream(directory / pointer) >> std::ws, name);
+    if (!name.empty() && std::filesystem::exists(directory / name / "manifest.json", missing)) {
+      out.push_back(directory / pointer);
+    }
+  }
+  return out;
 }
 
 std::int64_t steps_of(const State& checkpoint) {
@@ -88,11 +92,16 @@ detail::RestorePoint BaseRunner::Restorer::find() {
         services.logger.warning(concat("auto_resume: skipped ", run.dir.string(), ": ", error.what()));
         unsound = unsound.empty() ? error.what() : unsound;
       }
-      const auto shards = runner_.saves_shards() ? std::filesystem::path() : shards_in(directory);
-      if (!shards.empty()) {
-        auto other = read(shards);
-        if (!found || steps_of(other.state) > steps_of(found->state)) {
-          return other;
+      for (const auto& shards : runner_.saves_shards() ? std::vector<std::filesystem::path>() : shards_in(directory)) {
+        try {
+          auto other = read(shards);
+          if (!found || steps_of(other.state) > steps_of(found->state)) {
+            return other;
+          }
+          break;
+        } catch (const CheckpointError& error) {
+          services.logger.warning(concat("auto_resume: skipped ", shards.string(), ": ", error.what()));
+          unsound = unsound.empty() ? error.what() : unsound;
         }
       }
       if (!found) {

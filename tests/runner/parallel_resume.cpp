@@ -1,4 +1,6 @@
 // Checkpoints of shards: a run goes on with another grid, and on one process.
+#include <fstream>
+
 #include "gpt_runner.hpp"
 
 namespace runner_test {
@@ -102,6 +104,30 @@ TEST_CASE("ParallelRunner: a run goes on from a file with slices and stages, and
   continue_gpt(folder.path(), files, 7);
   continue_gpt(folder.path(), sliced, 13, 7);
   check_as_one_process(continue_gpt(folder.path(), files, gpt_updates, 13));
+}
+
+TEST_CASE("ParallelRunner: one process resumes the newest sound shards of a grid", "[runner][parallel]") {
+  const Layout one{"one process, files", 1, [](GptTestConfig& config) { config.checkpoint.backend = "file"; }};
+  const Layout sliced{"tensor", 2, grid({.tensor = 2})};
+  const Folder folder;
+  continue_gpt(folder.path(), sliced, 3);
+  continue_gpt(folder.path(), sliced, 5, 3);
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    if (entry.path().filename() == "latest.pointer") {
+      std::string newest;
+      std::getline(std::ifstream(entry.path()), newest);
+      fs::resize_file(entry.path().parent_path() / newest / "__1_0.distcp", 8);
+    }
+  }
+  continue_gpt(folder.path(), one, 7, 5);  // of the save before, at the same step
+  bool is_named = false;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    std::ifstream log(entry.path().extension() == ".log" ? entry.path() : fs::path("/dev/null"));
+    for (std::string line; std::getline(log, line);) {
+      is_named |= line.find("auto_resume: skipped ") != line.npos && line.find("latest.pointer: ") != line.npos;
+    }
+  }
+  CHECK(is_named);
 }
 
 TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of another adopts its history",

@@ -118,6 +118,19 @@ class PlannedRunner : public ClassesRunner {
   }
 };
 
+std::string last_loss(const dl::BaseRunner& runner) {
+  return dl::concat(*std::get<dl::Result>(*runner.results().latest()->result.find("train")).number("loss"));
+}
+
+/// That of one process, on both of two.
+void check_loss_on_two(const std::function<std::string(const dl::Group&)>& loss_of) {
+  const double whole = std::stod(loss_of(dl::Group()));
+  for (const std::string& text : danling_test::run_ranks(2, loss_of)) {
+    INFO(text);
+    CHECK(std::stod(text) == Approx(whole).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("ParallelRunner: a plan of the config slices LibTorch's layers", "[runner][parallel]") {
   TinyConfig config;
   config.stack = "parallel";
@@ -133,14 +146,9 @@ TEST_CASE("ParallelRunner: a plan of the config slices LibTorch's layers", "[run
     runner.train();
     const auto rows = runner.model.module()->named_parameters()["0.weight"].size(0);
     danling_test::expect(rows * group.size() == config.hidden, "a slice of the first layer on each rank");
-    const dl::Result& last = runner.results().latest()->result;
-    return dl::concat(*std::get<dl::Result>(*last.find("train")).number("loss"));
+    return last_loss(runner);
   };
-  const double whole = std::stod(loss_of(dl::Group()));
-  for (const std::string& text : danling_test::run_ranks(2, loss_of)) {
-    INFO(text);
-    CHECK(std::stod(text) == Approx(whole).epsilon(1e-5));
-  }
+  check_loss_on_two(loss_of);
 }
 
 TEST_CASE("ParallelRunner: a criterion of sliced classes is sliced with the model", "[runner][parallel]") {
@@ -154,14 +162,9 @@ TEST_CASE("ParallelRunner: a criterion of sliced classes is sliced with the mode
     own.parallel.axes.tensor = group.size();
     ClassesRunner runner(own, group);
     runner.train();
-    const dl::Result& last = runner.results().latest()->result;
-    return dl::concat(*std::get<dl::Result>(*last.find("train")).number("loss"));
+    return last_loss(runner);
   };
-  const double whole = std::stod(loss_of(dl::Group()));
-  for (const std::string& text : danling_test::run_ranks(2, loss_of)) {
-    INFO(text);
-    CHECK(std::stod(text) == Approx(whole).epsilon(1e-5));
-  }
+  check_loss_on_two(loss_of);
 }
 
 /// Classes of each token by itself: nothing goes from one to another.

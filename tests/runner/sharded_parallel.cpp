@@ -87,14 +87,23 @@ struct TypedOutputRunner : TinyRunner {
 };
 
 TEST_CASE("fsdp: operators compute in a type of their own, and the model returns another", "[runner][fsdp]") {
-  compare_fsdp<TypedOutputRunner>({"float64 inside",
-                                   [](TinyConfig& config) {
-                                     config.fsdp.units = {"Linear"};
-                                     config.fsdp.mp_policy.param_dtype = "float64";
-                                     config.fsdp.mp_policy.output_dtype = "float32";
-                                   },
-                                   1e-5},
-                                  2, 4);
+  for (const int processes : {1, 2}) {
+    compare_fsdp<TypedOutputRunner>({"float64 inside",
+                                     [](TinyConfig& config) {
+                                       config.fsdp.units = {"Linear"};
+                                       config.fsdp.mp_policy.param_dtype = "float64";
+                                       config.fsdp.mp_policy.output_dtype = "float32";
+                                     },
+                                     1e-5},
+                                    processes, 8 / processes);
+  }
+  TinyConfig config = fsdp_config();
+  CHECK_FALSE(dl::detail::needs_grid(config));
+  config.fsdp.mp_policy.output_dtype = "bfloat16";
+  const auto one = dl::detail::build_grid(dl::ProcessIdentity(), config, dl::detail::topology_of(config, 1, 0));
+  dl::ModelHandle model = torch::nn::Linear(2, 3);
+  one->prepare(model, at::kCPU);
+  CHECK(model(torch::ones({1, 2})).scalar_type() == at::kBFloat16);
 }
 
 TEST_CASE("fsdp: several models with their own optimizers, windows and averages are those of one process",

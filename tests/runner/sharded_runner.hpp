@@ -1,6 +1,8 @@
 // Sharded runners as ranks of a test's group.
 #pragma once
 
+#include <danling/runner/parallel_parts.hpp>
+
 #include "ddp_runner.hpp"
 #include "runner/sharded_parallel.hpp"
 
@@ -20,7 +22,7 @@ class FsdpRunner : public DdpRunner<Base> {
  protected:
   void init_distributed() override {
     const auto virtual_ranks = this->config().parallel.virtual_ranks;
-    if (group_.alone() && !virtual_ranks) {
+    if (group_.alone() && !dl::detail::needs_grid(this->config())) {
       this->set_parallelism(std::make_unique<dl::Parallelism>(dl::ProcessIdentity()));
     } else {
       dl::ParallelAxesConfig axes = this->config().parallel.axes;

@@ -47,6 +47,9 @@ C on_grid(C config) {
 /// @throws StateError before the processes have met
 const ParallelContext& context_of(const Parallelism& parallelism);
 ParallelTopology topology_of(const RunnerConfig& config, std::int64_t world_size, std::int64_t rank);
+/// Whether one process computes otherwise than without the stack: in shards of a batch, in other types, with rows on
+/// the host.
+bool needs_grid(const RunnerConfig& config);
 std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const RunnerConfig& config,
                                         ParallelTopology topology);
 

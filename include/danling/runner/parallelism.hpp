@@ -216,7 +216,7 @@ class Parallelism {
   virtual std::string why_not_recorded() const;
   /// Another number when steps that were recorded cannot be replayed any longer. Called before each step.
   virtual std::int64_t recording_version() const { return 0; }
-  /// After all updates of a micro-batch, when its graph is gone. Called on every rank that took part in them.
+  /// After all updates of a micro-batch, or before an average of whole values. Called on every rank that took part.
   virtual void end_updates() {}
   /// After the micro-batch, also when it threw: undoes begin_step.
   virtual void end_step(const WindowPlace& place) noexcept;
