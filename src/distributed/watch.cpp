@@ -39,6 +39,10 @@ constexpr const char* end_of_store = "end";
 // How long a lost store lets a collective find its own error, which names the cause better.
 constexpr auto lost_time = std::chrono::seconds(2);
 
+// How long a broken connection waits for the store's answer or loss: LibTorch's client looks up the names of its stack
+// before it throws, which takes seconds on a busy machine.
+constexpr auto loss_time = std::chrono::seconds(20);
+
 }  // namespace
 
 bool ends_within(std::chrono::milliseconds limit, std::function<void()> action) {
@@ -333,7 +337,11 @@ std::string Watch::report(RankReport report) {
 std::string Watch::reason() {
   State& state = *state_;
   const auto collected = [&] { return state.collected || state.lost || state.closed; };
-  const bool answered = state.wait_for(answer_time + std::chrono::seconds(1), collected);
+  const auto broken = [&] {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    return state.own.kind == RankReport::Kind::failed;
+  };
+  const bool answered = state.wait_for(broken() ? loss_time : answer_time + std::chrono::seconds(1), collected);
   std::unique_lock<std::mutex> lock(state.mutex);
   if (state.collected) {
     if (state.options.serves) {

@@ -140,13 +140,13 @@ TEST_CASE("Group: the timeout names the missing ranks on all others", "[distribu
   const std::string job = unique_job();
   const auto texts = run_processes(3, [&](int process) {
     const int rank = process == 1 ? 3 : process;
-    return joining(identity_of_rank(rank, 5, port), 3s) + "\n" + joining(rank_of_job(rank, 5, job), 3s);
+    return joining(identity_of_rank(rank, 5, port), 8s) + "\n" + joining(rank_of_job(rank, 5, job), 8s);
   });
   for (const auto& text : {texts[0], texts[2]}) {
     CHECK_THAT(text, StartsWith(concat("[group.connect] expected 5 processes at 127.0.0.1:", port,
-                                       " within 3.0 s, got none of rank 1, 4; see the logs of those processes, and "
+                                       " within 8.0 s, got none of rank 1, 4; see the logs of those processes, and "
                                        "start all again\n[group.connect] expected 5 processes at 127.0.0.1:")));
-    CHECK_THAT(text, EndsWith(" within 3.0 s, got none of rank 1, 4; see the logs of those processes, and start all "
+    CHECK_THAT(text, EndsWith(" within 8.0 s, got none of rank 1, 4; see the logs of those processes, and start all "
                               "again"));
   }
 }

@@ -283,7 +283,7 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
   const std::string how = GENERATE("killed", "late", "aborts");
   const auto texts = run_ranks(3, [&](const Group& group) {
     const auto memory =
-        SharedMemory::create(group, {.bytes = 64, .flags = 1, .timeout = std::chrono::milliseconds(1500)});
+        SharedMemory::create(group, {.bytes = 64, .flags = 1, .timeout = std::chrono::seconds(4)});
     memory->raise(0, 1);
     memory->await(0, 1, "the first sum");
     group.barrier();
@@ -293,7 +293,7 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
       } else if (how == "aborts") {
         memory->abort("no room");
       } else {
-        std::this_thread::sleep_for(std::chrono::seconds(6));
+        std::this_thread::sleep_for(std::chrono::seconds(12));
       }
       return std::string("gone");
     }
@@ -312,7 +312,7 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
             "[group.collective] expected an answer of all 3 ranks to the second sum, got an abort of rank 1: no room");
     } else {
       CHECK(text ==
-            concat("[group.collective] expected an answer of all 3 ranks to the second sum within 1.5 s, got none "
+            concat("[group.collective] expected an answer of all 3 ranks to the second sum within 4.0 s, got none "
                    "of rank 1, which lives but waits elsewhere or computes (seen from rank ",
                    rank, ")"));
     }

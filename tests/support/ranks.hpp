@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -136,13 +137,22 @@ inline std::vector<std::string> run_processes(int size, const std::function<std:
   return texts;
 }
 
+/// This process as a rank of a group over loopback. A short timeout holds for its collectives alone: a busy machine may
+/// need longer to connect the ranks.
+inline danling::Group connect_rank(int rank, int size, int port, std::chrono::milliseconds timeout) {
+  const auto patient = std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(30));
+  danling::Group group = danling::Group::connect(identity_of_rank(rank, size, port), {.timeout = patient, .host = {}});
+  if (timeout < patient) {
+    group.set_timeout(timeout);
+  }
+  return group;
+}
+
 /// The same in processes that have joined one group over loopback.
 inline std::vector<std::string> run_ranks(int size, const std::function<std::string(const danling::Group& group)>& body,
                                           std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
   const int port = free_port();
-  return run_processes(size, [&](int rank) {
-    return body(danling::Group::connect(identity_of_rank(rank, size, port), {.timeout = timeout, .host = {}}));
-  });
+  return run_processes(size, [&](int rank) { return body(connect_rank(rank, size, port, timeout)); });
 }
 
 /// The same in `groups` groups at once, for what waits most of the time. Gives the texts by group.
@@ -155,9 +165,8 @@ inline std::vector<std::vector<std::string>> run_groups(
   }
   const auto texts = run_processes(groups * size, [&](int process) {
     const int number = process / size;
-    return body(number,
-                danling::Group::connect(identity_of_rank(process % size, size, ports[static_cast<std::size_t>(number)]),
-                                        {.timeout = timeout, .host = {}}));
+    const int port = ports[static_cast<std::size_t>(number)];
+    return body(number, connect_rank(process % size, size, port, timeout));
   });
   std::vector<std::vector<std::string>> out;
   for (auto begin = texts.begin(); begin != texts.end(); begin += size) {
