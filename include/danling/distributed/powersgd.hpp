@@ -5,23 +5,24 @@
 
 namespace danling::inline v0 {
 
-/// PowerSGD (Vogels et al., 2019), as torch's powerSGD_hook, whose defaults these are. The gradient of a parameter of
-/// two or more dimensions is a matrix of its first dimension and the others; ranks exchange two factors of `rank`
-/// columns in its place. Other gradients are summed exactly.
+/// PowerSGD (Vogels et al., 2019), with the defaults of torch's powerSGD_hook. The gradient of a parameter with two or
+/// more dimensions is a matrix: first dimension by the others. Ranks exchange two factors of `rank` columns instead of
+/// the matrix. Other gradients are summed exactly.
 struct PowerSGDOptions {
   /// Columns of the factors (matrix_approximation_rank).
   std::int64_t rank = 1;
   /// Updates before the first compressed one (start_powerSGD_iter).
   std::int64_t start_iter = 1000;
-  /// A matrix is compressed where this shrinks it by more than this factor.
+  /// A matrix is compressed if that reduces its size by more than this factor.
   double min_compression_rate = 2.0;
-  /// Adds what an update has lost to the gradients of the next one. As much memory as the compressed gradients.
+  /// Adds the compression error of an update to the gradients of the next. Needs as much memory as the compressed
+  /// gradients.
   bool use_error_feedback = true;
-  /// An update begins with the factor of the one before, else with random numbers.
+  /// Starts from the factor of the previous update instead of random numbers.
   bool warm_start = true;
   /// Added to the norms by which columns are divided.
   double orthogonalization_epsilon = 0.0;
-  /// Of the random numbers; the same on all ranks.
+  /// Seed of the random numbers; the same on all ranks.
   std::uint64_t seed = 0;
 
   bool operator==(const PowerSGDOptions&) const = default;

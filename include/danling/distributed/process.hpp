@@ -7,27 +7,27 @@
 
 namespace danling::inline v0 {
 
-/// Rank of a process and size of its world. Without a launcher: a world of one.
+/// Rank and world size of a process. Without a launcher: a world of one.
 struct ProcessIdentity {
   int rank = 0;
   int world_size = 1;
-  /// Rank and number of this run's processes on this machine; the number is 0 if the launcher does not set it.
+  /// Rank on this machine, and number of this run's processes on it; the number is 0 if the launcher does not set it.
   int local_rank = 0;
   int local_world_size = 0;
-  /// Address at which rank 0 listens; empty and 0 if neither the launcher nor the user sets them.
+  /// Address and port at which rank 0 listens; empty and 0 if neither the launcher nor the user sets them.
   std::string master_address;
   int master_port = 0;
-  /// Name that the launcher gives to this job, the same on all ranks and of no other job; empty if it gives none.
-  /// Processes of one machine find rank 0 by it where there is no address. Processes of different jobs never join.
+  /// Job name from the launcher, equal on all ranks and unique per job; empty if the launcher sets none. Without an
+  /// address, processes on one machine use it to find rank 0. Processes of different jobs never join.
   std::string job;
-  /// Whether the launcher listens there in place of rank 0, as torchrun's agent does.
+  /// True if the launcher listens there instead of rank 0, as torchrun's agent does.
   bool launcher_listens = false;
-  /// How often torchrun has restarted this group.
+  /// Number of times that torchrun has restarted this group.
   int restart_count = 0;
-  /// Name of the rendezvous, the same on all ranks, which distinguishes several at one address. Empty: a counter.
+  /// Rendezvous name, equal on all ranks; distinguishes several groups at one address. Empty: a counter is used.
   std::string meeting;
-  /// Launcher that set them: "none", "torchrun" (also where RANK and WORLD_SIZE were set by hand), "openmpi", "slurm"
-  /// or "mpich" (PMI).
+  /// Launcher that set the variables: "none", "torchrun" (also if RANK and WORLD_SIZE were set by hand), "openmpi",
+  /// "slurm" or "mpich" (PMI).
   std::string launcher = "none";
 
   bool distributed() const { return world_size > 1; }
@@ -35,10 +35,10 @@ struct ProcessIdentity {
   bool is_local_main_process() const { return local_rank == 0; }
 };
 
-/// Returns the value of an environment variable, or nothing when it is not set.
+/// Returns the value of an environment variable, or nullopt if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// The variables of this process.
+/// Reads the environment of this process.
 Environment process_environment();
 
 /// Reads the identity of this process from the variables of
@@ -47,15 +47,15 @@ Environment process_environment();
 /// - PMI, as MPICH and Intel MPI set them (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS),
 /// - a Slurm step (SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE).
 ///
-/// The launcher that is nearest to the process counts: torchrun's agent (TORCHELASTIC_RUN_ID) before all, then Open MPI
-/// and PMI, whose daemons run in a Slurm step, then Slurm. RANK and WORLD_SIZE without the agent must equal what such a
-/// launcher says; only a Slurm step of one task gives way to them. A Slurm allocation without `srun` is a world of one.
-/// An empty variable counts as not set. PMIX_RANK is not read.
+/// The innermost launcher decides: first torchrun's agent (TORCHELASTIC_RUN_ID), then Open MPI and PMI, whose daemons
+/// run in a Slurm step, then Slurm. Without the agent, RANK and WORLD_SIZE must equal the values of Open MPI, PMI or
+/// Slurm; they override only a Slurm step of one task. A Slurm allocation without `srun` is a world of one. An empty
+/// variable counts as unset. PMIX_RANK is not read.
 ///
-/// MASTER_ADDR and MASTER_PORT are read for every launcher. Without them a Slurm step of several nodes meets at its
-/// first node, at port 15000 + (job id + 1009 * step id) % 10000.
-/// @throws DistributedError naming the variables, when one is not a number, out of range, missing beside another, or
-/// contradicts another.
+/// MASTER_ADDR and MASTER_PORT apply to every launcher. Without them, rank 0 of a Slurm step of several nodes listens
+/// on the first node, at port 15000 + (job id + 1009 * step id) % 10000.
+/// @throws DistributedError with the names of the variables, when one is not a number, out of range, missing beside
+/// another, or contradicts another.
 ProcessIdentity read_process_identity(const Environment& environment = process_environment());
 
 }  // namespace danling::inline v0

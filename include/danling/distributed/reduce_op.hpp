@@ -1,11 +1,11 @@
-// Operations by which ranks combine their numbers.
+// Reduction operations of collectives.
 #pragma once
 
 namespace danling::inline v0 {
 
-/// How a reduction combines the numbers of all ranks. Bools are true and false instead of 1 and 0: their `sum` and
-/// `max` are true where any is, `product` and `min` where all are. `mean` is for floating numbers, the bit operations
-/// for integers and bools. Which of a number and a NaN `min` and `max` return is open.
+/// Reduction over ranks. For bool, `sum` and `max` are a logical or, `product` and `min` a logical and. `mean` needs
+/// floating-point tensors, the bit operations integers or bools. The result of `min` and `max` with a NaN is
+/// unspecified.
 enum class ReduceOp { sum, mean, product, min, max, bit_and, bit_or, bit_xor };
 
 constexpr const char* name_of(ReduceOp op) {

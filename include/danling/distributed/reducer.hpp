@@ -1,4 +1,4 @@
-// Sums of gradients over the ranks of a group, in buckets, while backward still runs.
+// Sums gradients over the ranks of a group in buckets while backward runs.
 #pragma once
 
 #include <chrono>
@@ -17,84 +17,84 @@
 namespace danling::inline v0 {
 
 struct ReducerOptions {
-  /// Limits of size in bytes: of a bucket, and of the first one, which is smaller because backward completes the last
-  /// parameters first.
+  /// Maximum bucket sizes in bytes. The first bucket is smaller, because backward completes the last parameters first.
   std::int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;
-  /// Begins a bucket's sum when backward has completed it; otherwise `finish` does.
+  /// Starts to sum a bucket as soon as backward has completed it; otherwise `finish` starts all sums.
   bool overlap = true;
   /// Uses shared memory where all ranks are on one machine.
   bool shared_memory = true;
-  /// Element type in which float32 and float64 gradients travel: bfloat16 or float16. Undefined: their own.
+  /// Dtype for transfer of float32 and float64 gradients: bfloat16 or float16. Undefined: not converted.
   at::ScalarType wire_dtype = at::ScalarType::Undefined;
-  /// Sums approximations in place of gradients; not with `wire_dtype`.
+  /// Sums low-rank approximations of gradients; cannot be combined with `wire_dtype`.
   std::optional<PowerSGDOptions> powersgd = std::nullopt;
-  /// Of the sums of gradients; other exchanges have the group's.
+  /// Timeout of gradient sums; other collectives use the group's.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
-/// State of PowerSGD between updates. The lists have an entry per parameter; undefined where there is none.
+/// State of PowerSGD between updates. The lists have one entry per parameter, undefined if it is not compressed.
 struct PowerSGDState {
-  std::int64_t iteration = 0;       ///< updates that are done
+  std::int64_t iteration = 0;       ///< number of completed updates
   std::vector<at::Tensor> errors;   ///< of this rank, [rows, columns], without the loss scale
   std::vector<at::Tensor> factors;  ///< for the next update, [columns, rank]; the same on all ranks
 };
 
-/// Sums the gradients of parameters over all ranks. It owns the memory of the gradients: after a backward pass `grad()`
-/// of a parameter is a view of a bucket. An optimizer may set the gradients to undefined; the next pass fills the
-/// buckets again.
+/// Sums the gradients of parameters over all ranks. Owns the gradients' memory: after backward, `grad()` of a parameter
+/// is a view of a bucket. Optimizers may set gradients to undefined; the next backward pass fills the buckets again.
 ///
-/// A window is one or more backward passes; those before the last communicate nothing. All ranks call `finish` equally
-/// often and in the same order; the number of their backward passes may differ, and parameters may be without gradient
-/// on some ranks. Sums are the same on all ranks: through shared memory along one tree over the ranks, else in the
-/// order of the backend. Between the last backward pass and `finish` gradients must not be changed.
+/// A window is one or more backward passes; only the last one communicates. All ranks call `finish` equally often and
+/// in the same order; their numbers of backward passes may differ, and a parameter may lack a gradient on some ranks.
+/// All ranks receive the same sums: through shared memory in the order of one tree over the ranks, else in the order of
+/// the backend. Do not change gradients between the last backward pass and `finish`.
 ///
-/// For dense gradients of one device. For one thread.
+/// For dense gradients on one device. Use it in one thread.
 class Reducer {
  public:
-  /// Called by all ranks with parameters alike in number, order, shape and dtype; those that require no gradient are
-  /// left out. @throws DistributedError on all ranks when they differ.
+  /// Called by all ranks. Parameters must agree in number, order, shape and dtype; those that do not require gradients
+  /// are skipped.
+  /// @throws DistributedError on all ranks when they differ.
   Reducer(const std::vector<at::Tensor>& params, Group group, ReducerOptions options = {});
-  /// Gradients of an open window stay, in memory of their own.
+  /// Keeps the gradients of an open window, moved out of the buckets.
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Whether these are its parameters, and the same ones require gradients.
+  /// Returns true if `params` are this reducer's parameters and the same ones require gradients.
   bool covers(const std::vector<at::Tensor>& params) const;
 
-  /// Whether sums of the open window have begun.
+  /// Returns true if sums of the open window have started.
   bool has_started() const;
-  /// Called before each backward pass. @param closes  the window's last micro-batch: sums may begin.
+  /// Called before each backward pass.
+  /// @param closes  true for the window's last micro-batch: sums may start.
   void begin_backward(bool closes);
-  /// Whether a parameter has no gradient in this window on this rank.
+  /// Returns true if a parameter has no gradient in this window on this rank.
   bool is_missing() const;
-  /// Whether a gradient came after the sum of its bucket had begun: more backward passes than in the windows before.
+  /// Returns true if a gradient arrived after its bucket's sum had started: this window has more backward passes than
+  /// earlier ones.
   bool is_late() const;
-  /// Ends the window: `grad()` of each parameter becomes the sum over all ranks, or undefined where no rank has one.
-  /// Waits for the other ranks, and for the device.
-  /// @param any_missing  whether `is_missing` is true on any rank, any_late the same of `is_late`: the same on all
-  /// ranks
+  /// Ends the window: `grad()` of each parameter becomes the sum over all ranks, or undefined if no rank has a
+  /// gradient. Waits for the other ranks and for the device.
+  /// @param any_missing  true on all ranks if `is_missing` is true on any rank; `any_late` likewise for `is_late`
   /// @throws DistributedError, and StateError when a gradient was changed while it was summed.
   void finish(bool any_missing, bool any_late);
-  /// The same; asks the other ranks for both.
+  /// The same, with both flags exchanged between the ranks.
   void finish();
-  /// Forgets the gradients of an open window. When its sums have begun, the next backward pass throws a StateError: the
-  /// other ranks wait for them.
+  /// Discards the gradients of an open window. If its sums have started, the next backward pass throws StateError,
+  /// because other ranks wait for the sums.
   void drop();
 
-  /// State of PowerSGD between windows, by the position of parameters; nothing without it.
+  /// Returns the state of PowerSGD between windows, in parameter order; empty without PowerSGD.
   PowerSGDState powersgd_state() const;
-  /// Entries of other shapes are left out. Called by all ranks with the same `iteration` and `factors`.
+  /// Loads the state; skips entries whose shapes differ. Called by all ranks with the same `iteration` and `factors`.
   void load_powersgd_state(const PowerSGDState& state);
-  /// The factor of the next window's gradients, a scalar on their device: PowerSGD keeps its errors without it. Called
-  /// by all ranks with the same, between windows.
+  /// Sets the loss scale of the next window, a scalar on the gradients' device: PowerSGD stores unscaled errors. Called
+  /// by all ranks with the same value, between windows.
   void set_loss_scale(const at::Tensor& scale);
 
-  /// Ends the waits of the other ranks for this one's gradients; they throw `reason`.
+  /// Stops the other ranks' waits for this rank's gradients; they throw `reason`.
   void abort(std::string_view reason);
   void set_timeout(std::chrono::milliseconds timeout);
-  /// How sums are made, for logs: "shared memory", "collectives of the group" with the reason against shared memory in
-  /// parentheses, or "PowerSGD of rank 2 by " one of them.
+  /// Describes the transport for logs: "shared memory", "collectives of the group (<why not shared memory>)", or
+  /// "PowerSGD of rank 2 by " and one of these.
   std::string text() const;
 
  private:

@@ -6,20 +6,20 @@
 
 namespace danling::inline v0 {
 
-/// A collective that a group has started. A value: copies are the same collective. The default has nothing to wait for,
-/// as all works of a process alone. Holds its group and its tensor, which nobody may touch until `wait` has returned.
+/// A collective in flight. Copies refer to the same collective. A default Work is complete, as are all works of a group
+/// of one. Holds the group and the tensor; do not access the tensor until `wait` returns.
 ///
-/// Destroying an unfinished work is safe: the ranks finish it without this handle, and the tensor's values are
-/// undefined. The last handle of a group waits for its unfinished works, at most as long as its timeout.
+/// Destroying an unfinished Work is safe: the ranks finish the collective, and the tensor's values are undefined.
+/// Destroying the last handle of a group waits for its unfinished works, at most for its timeout.
 class Work {
  public:
   Work() = default;
 
-  /// Returns when the tensor has its result; on a device, when later work of the current stream sees it. Further calls
+  /// Waits until the tensor has its result; on a device, until later work on the current stream sees it. Further calls
   /// return at once.
-  /// @throws DistributedError as collectives of the group do.
+  /// @throws DistributedError as the group's collectives do.
   void wait();
-  /// Whether `wait` would return, or throw, without waiting for other ranks.
+  /// Returns true if `wait` would return or throw without waiting for other ranks.
   bool done() const;
 
  private:

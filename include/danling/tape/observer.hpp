@@ -1,4 +1,4 @@
-// How code beside the operators takes part in a recorded step: host calls, and reasons not to record.
+// Lets code outside of operators take part in a recorded step: host calls, and refusals to record.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace danling::inline v0::tape {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// A member of objects that host calls change: a tape whose object is gone is not replayed. It stays with its object,
-/// also where that is copied or assigned to.
+/// Member of an object that host calls change. A tape is not replayed after the object's Life has ended. Copying or
+/// assigning the object does not copy its Life.
 class Life {
  public:
   Life() = default;
@@ -31,45 +31,46 @@ class Life {
   mutable std::shared_ptr<void> token_;
 };
 
-/// Sees a step while it is recorded, or compared with its tape, in the thread that runs the step. Replays have none.
+/// Receives events of a step that is recorded or compared with its tape, in the thread of the step. Not called in
+/// replays.
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// Code that reads or changes more than tensors of the step: a meter, a generator, a counter. `again` runs in each
-  /// replay, at the same place, with the tensors that then stand for `tensors`. The first run is the caller's. What
-  /// `again` throws, the step throws.
-  /// @param name  with the numbers that `again` holds: steps whose names differ are not of one kind
-  /// @param life  of the object that it changes; null: it outlives the tape. A copy of the object has another life, and
-  /// is not the one that replays change
+  /// Records code that reads or changes more than tensors of the step: a meter, a generator, a counter. Each replay
+  /// calls `again` at the same place with the tensors that replace `tensors`. The caller makes the first call itself.
+  /// The step rethrows exceptions of `again`.
+  /// @param name  includes the numbers that `again` captures: steps with different names are of different kinds
+  /// @param life  of the object that `again` changes; null if the object outlives the tape. Replays change this object,
+  /// never a copy of it
   virtual void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
                          const Life* life = nullptr) = 0;
-  /// The step cannot be replayed; `reason` completes "not recorded: ".
+  /// Marks the step as not replayable; `reason` completes "not recorded: ".
   virtual void refuse(std::string reason) = 0;
 };
 
 namespace detail {
-/// Below autograd, and not used by a program without Python.
+/// A dispatch key below autograd that programs without Python do not use.
 inline constexpr auto recording_key = c10::DispatchKey::Fake;
 
-// Defined here: who takes part in a recording needs no library of this module. Visible, also in a program whose symbols
-// are hidden: it shares them with the library.
+// Inline, so that other modules need not link this one. Default visibility, so that programs with hidden symbols share
+// the variables with the library.
 [[gnu::visibility("default")]] inline std::atomic<int> observed_threads{0};
 [[gnu::visibility("default")]] inline thread_local Observer* observer_of_thread = nullptr;
 }  // namespace detail
 
-/// That of this thread; null outside of such a step, at the cost of a branch.
+/// Returns this thread's observer; null outside of a recorded or compared step, at the cost of a branch.
 inline Observer* observer() noexcept {
   return detail::observed_threads.load(std::memory_order_relaxed) == 0 ? nullptr : detail::observer_of_thread;
 }
 
-/// A step that does this cannot be replayed; `reason` as in Observer. Costs a branch outside of such a step.
+/// Marks the current step as not replayable; `reason` as in Observer. Costs a branch outside of a recorded step.
 inline void refuse(const char* reason) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
     seen->refuse(reason);
   }
 }
 
-/// While it lives, this thread's operators and host calls are not recorded.
+/// While an instance lives, operators and host calls of this thread are not recorded.
 class Suspended {
  public:
   Suspended()
@@ -89,8 +90,8 @@ class Suspended {
   Observer* observer_;
 };
 
-/// Calls `run(tensors)` now, and in each replay of the step that is being recorded. Parameters as in Observer; `run`
-/// can be copied.
+/// Calls `run(tensors)` now, and again in each replay of the step that is being recorded. Parameters as in Observer;
+/// `run` must be copyable.
 template <class F>
 void host_call(const std::string& name, Tensors tensors, F run, const Life* life = nullptr) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {

@@ -1,4 +1,4 @@
-// NestedTensors as arguments of torch::nn::Sequential and AnyModule, which compare the types of arguments exactly.
+// Lets torch::nn::Sequential and AnyModule take NestedTensors: they compare argument types exactly.
 #pragma once
 
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace torch::nn {
 
-/// A NestedTensor is passed as the at::Tensor that it is.
+/// Passes a NestedTensor as an at::Tensor, its base class.
 template <>
 struct AnyValue::Holder<danling::NestedTensor> : AnyValue::Holder<at::Tensor> {
   template <class T>

@@ -17,7 +17,7 @@ namespace danling::inline v0 {
 namespace detail {
 void batch_size() = delete;  // found only by argument-dependent lookup, in the namespace of the user's type
 
-/// Types that `batch_size` counts itself, whatever members they have.
+/// Types that `batch_size` counts by built-in rules, whatever members they have.
 template <class B>
 concept Tensors = std::same_as<B, at::Tensor> || std::same_as<B, State>;
 template <class B>
@@ -38,8 +38,8 @@ template <Container B>
 struct Counts<B> : std::bool_constant<any_part<typename PartsOf<B>::type, Counts>> {};
 }  // namespace detail
 
-/// `std::int64_t size() const`, or a free `batch_size(batch)` beside the type, returns the number of samples. A tensor
-/// counts by its first dimension, and a State or a standard container by the first part of it that counts.
+/// Counts samples by `std::int64_t size() const`, or by a free function `batch_size(batch)` in the namespace of the
+/// type. The first dimension of a tensor counts; of a State or a standard container, the first part that has samples.
 template <class B>
 concept HasBatchSize = detail::Counts<B>::value;
 
@@ -93,7 +93,8 @@ struct BatchSize {
 };
 }  // namespace detail
 
-/// Samples in a batch. @throws DataError when a container's tensors are all undefined or scalars.
+/// Returns the number of samples in a batch.
+/// @throws DataError when a container has tensors, but all are undefined or scalars.
 inline constexpr detail::BatchSize batch_size{};
 
 }  // namespace danling::inline v0

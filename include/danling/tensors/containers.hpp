@@ -1,4 +1,4 @@
-// Standard containers as parts of samples and batches: the types of their parts, and access to them.
+// Standard containers in samples and batches: the types of their parts, and access to the parts.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace danling::inline v0::detail {
 template <class... Ts>
 struct Types {};
 
-/// The types of a container's parts; void for a type that is no container.
+/// The types of a container's parts; void if the type is not a container.
 template <class T>
 struct PartsOf {
   using type = void;
@@ -64,12 +64,12 @@ concept TupleLike = Container<T> && requires {
   std::tuple_size<T>::value;
 };
 
-/// Values without device or samples: numbers, texts.
+/// Values without device or samples: numbers and text.
 template <class T>
 concept Plain =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string> || std::same_as<T, std::vector<bool>>;
 
-/// Whether `Test` holds for all parts of a container, or for any.
+/// True if `Test` holds for all parts of a container, or for any part.
 template <class Parts, template <class> class Test>
 inline constexpr bool all_parts = false;
 template <class... Ts, template <class> class Test>

@@ -1,4 +1,4 @@
-// NestedTensors as arguments of torch::autograd::Function::apply, which compares the types of arguments exactly.
+// Lets torch::autograd::Function::apply take NestedTensors: it compares argument types exactly.
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -7,7 +7,7 @@
 
 namespace torch::autograd {
 
-/// Without it a NestedTensor would be no variable, and get no gradient, unless it is passed as the at::Tensor it is.
+/// Without this, apply() would not treat a NestedTensor as a variable, and it would receive no gradient.
 template <>
 inline void ExtractVariables::operator()<danling::NestedTensor>(const danling::NestedTensor& tensor) {
   (*this)(static_cast<const at::Tensor&>(tensor));

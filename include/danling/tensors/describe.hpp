@@ -1,4 +1,4 @@
-// Values of any type in messages: the kinds and shapes of their tensors, the names of types.
+// Descriptions of values for messages: kinds and shapes of tensors, names of types.
 #pragma once
 
 #include <concepts>
@@ -15,15 +15,15 @@
 
 namespace danling::inline v0::detail {
 
-/// A type's name as it stands in source code.
+/// Returns the name of a type as in source code.
 std::string name_of(const std::type_info& type);
 
-/// "Float [8, 4]"; "none" of an undefined tensor.
+/// "Float [8, 4]"; "none" for an undefined tensor.
 std::string describe(const at::Tensor& tensor);
-/// A map as "{left: Float [8, 4], right: …}", a list as "[Float [8, 4], …]", any other value by its kind.
+/// A map as "{left: Float [8, 4], right: …}", a list as "[Float [8, 4], …]", other values by their kind.
 std::string describe(const State& tree);
 
-/// Text of a container's parts in a message: the first ones, then the number of the rest.
+/// Builds the text for a container: its first parts, then how many more it has.
 class PartsText {
  public:
   explicit PartsText(bool named) : named_(named) {}

@@ -1,4 +1,4 @@
-// Entries of mappings, trees or containers, by name; parts of sequences by position.
+// Access to entries of mappings and trees by name, and to parts of sequences by position.
 #pragma once
 
 #include <concepts>
@@ -11,7 +11,7 @@
 
 namespace danling::inline v0::detail {
 
-/// A container whose keys are texts.
+/// A container whose keys are strings.
 template <class T>
 concept NamedParts = Mapping<T> && requires(const T& mapping, const std::string& name) {
   mapping.find(name);
@@ -29,7 +29,7 @@ concept ByIndex = Container<T> && requires(const T& parts) {
   parts.size();
 };
 
-/// The entry `name` of a mapping; null where there is none, or a tree is no map.
+/// Returns the entry `name` of a mapping; null if it is missing or the tree is not a map.
 inline const State* entry_of(const State& tree, const Key& name) { return tree.is_map() ? tree.find(name) : nullptr; }
 template <NamedParts T>
 auto* entry_of(const T& mapping, const std::string& name) {
@@ -37,7 +37,7 @@ auto* entry_of(const T& mapping, const std::string& name) {
   return found == mapping.end() ? nullptr : &found->second;
 }
 
-/// Part `index` of a list or tuple; null where it ends before, or a tree is neither.
+/// Returns part `index` of a list or tuple; null if it is out of range or the tree is neither.
 inline const State* item_of(const State& tree, std::size_t index) {
   return (tree.is_list() || tree.is_tuple()) && index < tree.items().size() ? &tree.items()[index] : nullptr;
 }

@@ -1,4 +1,4 @@
-// The targets that a loss averages over, from what the loss says about itself: LibTorch's modules and danling's losses.
+// Number of targets that a loss averages over, read from LibTorch's loss modules and danling's losses.
 #pragma once
 
 #include <concepts>
@@ -12,10 +12,10 @@
 
 namespace danling::inline v0::detail {
 
-/// How many targets are not `ignore_index`. Waits for the device of `target`.
+/// Counts the targets that differ from `ignore_index`. Waits for the device of `target`.
 std::int64_t count_targets(const at::Tensor& target, std::int64_t ignore_index);
 
-/// A loss with functions of its own, directly or behind a pointer.
+/// A loss with the functions `normalizer` and `ignore_index`, or a pointer to one.
 template <class L>
 concept StatesNormalizer = requires(const L& loss, const at::Tensor& target) {
   { loss.normalizer(target) } -> std::convertible_to<std::optional<std::int64_t>>;
@@ -28,11 +28,11 @@ concept PointsToNormalizer = requires(const L& loss) {
 
 template <class Kind>
 bool is_mean(const Kind&) {
-  // torch::enumtype::kMean and kBatchMean; spelt by name so that torch/enum.h is not needed here.
+  // Matches torch::enumtype::kMean and kBatchMean by name, to avoid including torch/enum.h.
   return std::string_view(typeid(Kind).name()).find("Mean") != std::string_view::npos;
 }
 
-/// The target value that the loss ignores, if it has one.
+/// Returns the target value that the loss ignores, if it has one.
 template <class L>
 std::optional<std::int64_t> ignore_index_of(const L& loss) {
   if constexpr (StatesNormalizer<L>) {
@@ -48,8 +48,8 @@ std::optional<std::int64_t> ignore_index_of(const L& loss) {
   }
 }
 
-/// How many targets the loss of this batch averages over; nothing when unknown. Counting ignored targets on a device
-/// waits for it.
+/// Returns the number of targets that the loss averages over; nullopt when unknown. Waits for the device only to count
+/// ignored targets.
 template <class L>
 std::optional<std::int64_t> loss_normalizer(const L& loss, const at::Tensor& target) {
   if constexpr (StatesNormalizer<L>) {
@@ -64,7 +64,7 @@ std::optional<std::int64_t> loss_normalizer(const L& loss, const at::Tensor& tar
       return count_targets(target, *ignored);
     }
     if constexpr (requires { loss->options.reduction().index(); }) {
-      // In each of LibTorch's reduction variants the mean is the only alternative with this name.
+      // In each of LibTorch's reduction variants, mean is the only alternative with this name.
       if (std::visit([](const auto& kind) { return is_mean(kind); }, loss->options.reduction())) {
         return target.numel();
       }

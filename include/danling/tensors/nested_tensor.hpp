@@ -1,4 +1,4 @@
-// A batch of tensors of different lengths, stored without padding, that torch::nn modules take as they are.
+// A batch of tensors of different lengths, stored without padding, that torch::nn modules accept directly.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 namespace danling::inline v0 {
 
 namespace detail {
-/// A key in front of all kernels of LibTorch, for every device. docs/tensors/nested_design.md says why this one.
+/// A dispatch key in front of all LibTorch kernels, on every device. docs/tensors/nested_design.md explains the choice.
 inline constexpr c10::DispatchKey nested_key = c10::DispatchKey::PrivateUse2;
 
-/// As torch::tensor makes it: int64 of int, the default type of double. at::tensor keeps these types, and takes no
-/// bool.
+/// Converts types as torch::tensor does: int to int64, double to the default dtype. at::tensor does not convert, and
+/// accepts no bool.
 template <class T>
 at::Tensor tensor_of(at::ArrayRef<T> numbers) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -40,46 +40,47 @@ at::Tensor tensor_of(at::ArrayRef<T> numbers) {
 }  // namespace detail
 
 struct NestedTensorOptions {
-  /// Of the values; by default the common type of the elements, and their device.
+  /// Dtype and device of the values; by default the common dtype of the elements, and their device.
   std::optional<at::ScalarType> dtype = std::nullopt;
   std::optional<at::Device> device = std::nullopt;
-  /// By default it requires gradients if an element does.
+  /// By default true if any element requires gradients.
   std::optional<bool> requires_grad = std::nullopt;
   bool pin_memory = false;
-  /// Whether sizes are (batch, length, ...) instead of (length, batch, ...), as sequence-first modules expect.
+  /// True: sizes are (batch, length, ...). False: (length, batch, ...), as sequence-first modules expect.
   bool batch_first = true;
-  /// Of `tensor()`.
+  /// Value of the padding in `tensor()`.
   double padding_value = 0;
-  /// Of padding in `mask()`; the valid positions have the other value.
+  /// Value of the padding in `mask()`; valid positions have the opposite value.
   bool mask_value = false;
-  /// Dimensions of an element that are ragged, also where all sizes along them are equal; by default those that differ,
-  /// or else the first.
+  /// Ragged dimensions, counted in an element; they stay ragged even if all sizes are equal. By default the dimensions
+  /// whose sizes differ, or dimension 0 if none differ.
   std::optional<std::vector<std::int64_t>> ragged_dims = std::nullopt;
 };
 
-/// Sequences of different lengths as one tensor of LibTorch. Its sizes are those of the padded tensor; its values lie
-/// packed, one behind the other. Operators that work per token run on the packed values, those along a sequence know
-/// where each one ends, and the few without either meaning are refused by name: docs/tensors/nested_operators.md has
-/// the table, docs/tensors/nested.md the guide. It is an at::Tensor with a handle's cost to copy; what an operator
-/// returns is one too (`NestedTensor y(linear(x))`).
+/// Sequences of different lengths as one tensor. Its sizes are those of the padded tensor; its values are packed,
+/// without padding. Operators per token run on the packed values; operators along a sequence use its length. An
+/// operator that has no meaning for ragged sequences throws an error with its name: see the table in
+/// docs/tensors/nested_operators.md and the guide in docs/tensors/nested.md. A NestedTensor is an at::Tensor and copies
+/// like a handle; operators return nested tensors (`NestedTensor y(linear(x))`).
 ///
-/// Differentiable. Safe to read from several threads, as tensors are. (DanLing: NestedTensor)
+/// Differentiable. Several threads may read it, as with other tensors. (DanLing: NestedTensor)
 class NestedTensor : public at::Tensor {
  public:
-  /// No elements.
+  /// An empty batch.
   NestedTensor() : NestedTensor(std::vector<at::Tensor>()) {}
-  /// Elements of one rank and device. The dimensions along which their sizes differ are ragged, or else the first one.
-  /// The elements are copied.
+  /// Copies elements of equal rank and device. The dimensions whose sizes differ are ragged, or dimension 0 if none
+  /// differ.
   /// @throws DataError for elements of different ranks or devices
   explicit NestedTensor(const std::vector<at::Tensor>& elements, const NestedTensorOptions& options = {});
-  /// NestedTensor({a, b}), also of one element: without this, NestedTensor({a}) would be the handle below. One nested
-  /// tensor in braces is that handle.
+  /// NestedTensor({a, b}), or NestedTensor({a}), which would otherwise be the handle below. NestedTensor({nested}) with
+  /// one nested tensor is a handle.
   explicit NestedTensor(std::initializer_list<at::Tensor> elements);
   explicit NestedTensor(std::initializer_list<at::Tensor> elements, const NestedTensorOptions& options)
       : NestedTensor(std::vector<at::Tensor>(elements), options) {}
-  /// @throws DataError when it is not a nested tensor
+  /// A handle to an existing nested tensor.
+  /// @throws DataError when `nested` is not a nested tensor
   explicit NestedTensor(at::Tensor nested);
-  /// Elements of one dimension, of the type of torch::tensor: NestedTensor({{1, 2, 3}, {4, 5}}) is int64.
+  /// One-dimensional elements; dtype as by torch::tensor. NestedTensor({{1, 2, 3}, {4, 5}}) is int64.
   template <class T>
   explicit NestedTensor(std::initializer_list<std::initializer_list<T>> elements,
                         const NestedTensorOptions& options = {})
@@ -89,53 +90,56 @@ class NestedTensor : public at::Tensor {
     return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has(detail::nested_key);
   }
 
-  /// Padded with `padding_value`: (batch, longest, ...), or (longest, batch, ...) unless `batch_first`. Differentiable.
+  /// Returns a tensor padded with `padding_value`: (batch, longest, ...), or (longest, batch, ...) unless
+  /// `batch_first`. Differentiable.
   at::Tensor tensor() const;
-  /// Where `tensor()` has values: boolean, of its sizes, without the last dimension if that is static.
+  /// Returns a boolean mask of the valid positions, of the sizes of `tensor()`, without the last dimension if that is
+  /// static.
   at::Tensor mask() const;
-  /// Packed values: (rows, static sizes...), which share memory with this tensor.
+  /// Returns the packed values, (rows, static sizes...), which share memory with this tensor.
   at::Tensor concat() const;
   std::pair<at::Tensor, at::Tensor> tensor_mask() const { return {tensor(), mask()}; }
 
-  /// The values, and the size of each element.
+  /// Returns the packed values and the sizes of each element.
   std::pair<at::Tensor, std::vector<std::vector<std::int64_t>>> concatenate() const;
   static NestedTensor from_concatenated(const at::Tensor& values, const std::vector<std::vector<std::int64_t>>& shapes,
                                         const NestedTensorOptions& options = {});
-  /// From a padded tensor and its mask, of which `options.mask_value` is padding. A mask of one dimension chooses
-  /// elements. Waits for the device, since the sizes depend on the mask.
-  /// @throws DataError when the mask's shape does not fit, or its valid positions do not come first
+  /// Packs the valid positions of a padded tensor; `options.mask_value` marks padding in `mask`. A one-dimensional mask
+  /// selects elements. Waits for the device, since the sizes depend on the mask.
+  /// @throws DataError when the mask's shape does not fit, or valid positions do not come first
   static NestedTensor from_tensor_mask(const at::Tensor& padded, const at::Tensor& mask,
                                        const NestedTensorOptions& options = {});
-  /// A padded tensor of this one's sizes with this one's lengths. Unless `strict`, larger sizes are cut and an element
-  /// of smaller ones keeps what there is. A nested tensor is copied.
-  /// @throws DataError for another batch, and for other sizes if `strict`
+  /// Packs a padded tensor of this tensor's sizes with this tensor's lengths. Without `strict`, larger sizes are cut,
+  /// and smaller sizes shorten the elements. Copies a nested tensor.
+  /// @throws DataError for another batch size, and for other sizes if `strict`
   NestedTensor nested_like(const at::Tensor& tensor, bool strict = true) const;
 
   /// Number of elements.
   std::int64_t batch_size() const;
-  /// Rows of each element before the next begins: int64 of batch + 1, on the tensor's device.
+  /// Returns the first row of each element and the number of rows: int64 of batch + 1 values, on the tensor's device.
   at::Tensor offsets() const;
-  /// Sizes of the elements.
+  /// Returns the sizes of each element.
   std::vector<std::vector<std::int64_t>> shapes() const;
-  /// Views of the elements: `for (const at::Tensor& element : nested.elements())`.
+  /// Returns views of the elements: `for (const at::Tensor& element : nested.elements())`.
   std::vector<at::Tensor> elements() const;
-  /// A view of one element, of the last one for -1. Not the first token where the batch is the second dimension: that
-  /// is `select(0, 0)`. (DanLing: nested[0])
+  /// Returns a view of one element; -1 is the last. The index always counts elements, also if the batch is dimension 1:
+  /// there `select(0, 0)` returns the first token of each. (DanLing: nested[0])
   at::Tensor operator[](std::int64_t element) const;
-  /// The part of the padded tensor that has values; 0 of an empty one.
+  /// Returns the share of the padded tensor that is not padding, from 0 to 1; 0 if it is empty.
   double occupancy() const;
 
-  /// Replaces an element by one of any length, which changes the sizes of this tensor and of all its copies by handle.
-  /// @throws DataError when it has another number of dimensions
+  /// Replaces an element by one of any length. Changes the sizes of this tensor and of all its handles.
+  /// @throws DataError when `value` has another number of dimensions
   void set(std::int64_t element, const at::Tensor& value);
-  /// The first index chooses elements (a number, a slice, a list or mask of the batch), the others a part of each one.
-  /// Without others, the elements are replaced by `value`'s, a NestedTensor, as by `set` above. Every `value` else is
-  /// written to each chosen part, after broadcasting.
+  /// Writes to a part of each selected element. The first index selects elements (a number, a slice, a list or a mask
+  /// of the batch); further indices select the part. `value` broadcasts to each part; a NestedTensor provides one value
+  /// per selected element. With one index and a NestedTensor, replaces whole elements as `set` above.
   void set(std::initializer_list<at::indexing::TensorIndex> index, const at::Tensor& value);
 
-  /// As at::Tensor's, which writes to a copy where an integer chooses a position of each element along a ragged
-  /// dimension: `x.index_put_({Slice(), 0}, value)` writes to the first token of each here.
-  /// @throws DataError for other indices beside such an integer than integers, slices of the batch and whole dimensions
+  /// As at::Tensor::index_put_, but an integer along a ragged dimension writes to each element:
+  /// `x.index_put_({Slice(), 0}, value)` writes to every first token. (at::Tensor's would write to a copy.)
+  /// @throws DataError when such an integer is combined with other than integers, slices of the batch and whole
+  /// dimensions
   at::Tensor& index_put_(at::ArrayRef<at::indexing::TensorIndex> indices, const at::Tensor& value);
   at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Tensor& value) {
     return index_put_(at::ArrayRef<at::indexing::TensorIndex>(indices), value);
@@ -146,7 +150,8 @@ class NestedTensor : public at::Tensor {
   }
   using at::Tensor::index_put_;
 
-  /// The values of each element, row by row. `shapes()` has their sizes. Copies to the host. (DanLing: tolist)
+  /// Returns the values of each element in row-major order; `shapes()` returns their sizes. Copies to the host.
+  /// (DanLing: tolist)
   template <class T>
   std::vector<std::vector<T>> tolist() const {
     std::vector<std::vector<T>> out;
@@ -156,26 +161,27 @@ class NestedTensor : public at::Tensor {
     }
     return out;
   }
-  /// LibTorch's own nested tensor, of the strided layout: the jagged one exists in Python only. Copies.
+  /// Copies to a nested tensor of LibTorch with strided layout; the jagged layout exists in Python only.
   at::Tensor to_torch_nested() const;
 
-  /// Whether both have as many elements, of the same sizes along the ragged dimensions. Compares no memory of a device.
+  /// Returns true if both have equally many elements with equal sizes along the ragged dimensions. Reads no device
+  /// memory.
   bool has_lengths_of(const NestedTensor& other) const;
-  /// Of an element, ascending.
+  /// The ragged dimensions, counted in an element; ascending.
   std::vector<std::int64_t> ragged_dims() const;
 
   bool batch_first() const;
   double padding_value() const;
   bool mask_value() const;
-  /// The same values with another setting; this tensor keeps its own, since handles share it. The first one exchanges
-  /// the first two dimensions.
+  /// Return the same values with another setting; this tensor is unchanged. `with_batch_first` exchanges the first two
+  /// dimensions.
   NestedTensor with_batch_first(bool batch_first) const;
   NestedTensor with_padding_value(double padding_value) const;
   NestedTensor with_mask_value(bool mask_value) const;
 
-  /// The same values in a tensor with a structure of its own, which `set` changes by itself.
+  /// Shares the values; `set` on the copy does not change this tensor.
   NestedTensor shallow_copy() const;
-  /// Values of its own, as a leaf that requires gradients if this tensor does.
+  /// Copies the values; the copy is a leaf that requires gradients if this tensor does.
   NestedTensor deep_copy() const;
 
   std::string to_string() const;
@@ -192,10 +198,10 @@ class NestedTensor : public at::Tensor {
   }
 };
 
-/// NestedTensor([...]) with the elements as Python prints tensors; of more than 10 elements the first 5.
+/// Prints NestedTensor([...]) with elements in Python's format; of more than 10 elements only the first 5.
 std::ostream& operator<<(std::ostream& out, const NestedTensor& tensor);
 
-/// While one lives, operators that would be called per element throw DataError in this thread, with their names.
+/// While an instance lives, operators that need one call per element throw DataError in this thread, with their names.
 class NoNestedFallback {
  public:
   NoNestedFallback();

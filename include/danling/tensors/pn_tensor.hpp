@@ -1,4 +1,4 @@
-// Tensors that become a NestedTensor when samples are collated.
+// Tensors that collate to a NestedTensor.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@
 
 namespace danling::inline v0 {
 
-/// A potential nested tensor: a tensor in every respect, of which a batch has any lengths. An operator returns a plain
-/// tensor; make the last one of a sample a PNTensor. (DanLing: PNTensor)
+/// A tensor that collates to a NestedTensor, so samples may differ in length. Operators return plain tensors: convert
+/// the final tensor of a sample. (DanLing: PNTensor)
 class PNTensor : public at::Tensor {
  public:
   PNTensor() = default;
   /// @throws DataError for a NestedTensor
   explicit PNTensor(at::Tensor tensor);
 
-  /// The views of a NestedTensor, of one element.
+  /// The same accessors as NestedTensor, for one element.
   const at::Tensor& tensor() const { return *this; }
   const at::Tensor& concat() const { return *this; }
-  /// True everywhere, without memory of its own.
+  /// True everywhere; stores one element.
   at::Tensor mask() const;
 };
 
-/// A PNTensor of the type of torch::tensor, or that of the options: dl::tensor({1, 2, 3}) is int64.
+/// Creates a PNTensor with the dtype of torch::tensor or of the options: dl::tensor({1, 2, 3}) is int64.
 template <class T>
 PNTensor tensor(std::initializer_list<T> data, const at::TensorOptions& options) {
   return PNTensor(at::tensor(data, options));
@@ -49,14 +49,14 @@ PNTensor tensor(const std::vector<T>& data) {
 }
 PNTensor tensor(at::Tensor data);
 
-/// The samples as a NestedTensor.
+/// Collates the samples to a NestedTensor.
 NestedTensor collate_nested(const std::vector<PNTensor>& samples, const NestedTensorOptions& options = {});
 
 }  // namespace danling::inline v0
 
 namespace torch::nn {
 
-/// A PNTensor is passed as the at::Tensor that it is.
+/// Passes a PNTensor as an at::Tensor, its base class.
 template <>
 struct AnyValue::Holder<danling::PNTensor> : AnyValue::Holder<at::Tensor> {
   template <class T>

@@ -1,4 +1,4 @@
-// Values of C++ as trees and back: tensors, numbers, texts and standard containers of them.
+// Conversion of C++ values to trees and back: tensors, numbers, strings and standard containers of them.
 #pragma once
 
 #include <concepts>
@@ -27,11 +27,12 @@ requires(Container<T> && (!Mapping<T> || NamedParts<T>)) struct Growing<T>
     : std::bool_constant<all_parts<typename PartsOf<T>::type, Growing>> {
 };
 
-/// Types that `to_tree` takes.
+/// Types that `to_tree` accepts.
 template <class T>
 concept TreeValue = Growing<T>::value;
 
-/// A mapping becomes a map, a tuple, pair or array a tuple, a vector a list, an optional its value or null.
+/// Converts a mapping to a map; a tuple, pair or array to a tuple; a vector to a list; an optional to its value or
+/// null.
 template <TreeValue T>
 State to_tree(const T& value) {
   if constexpr (NamedParts<T>) {
@@ -55,7 +56,7 @@ State to_tree(const T& value) {
   }
 }
 
-/// A standard value that `read_tree` fills.
+/// Standard types that `read_tree` can fill.
 template <class T>
 concept ReadsTree = Plain<T> || std::same_as<T, at::Tensor> || std::same_as<T, State> || Container<T>;
 
@@ -75,8 +76,8 @@ bool read_number(const State& tree, T& out) {
   }
 }
 
-/// Reads the tree into `out`; false if a part is of another kind. The values of a map fill a tuple in their order; a
-/// user's type is constructed from a State.
+/// Reads the tree into `out`; returns false if a part has another kind. Fills a tuple from a map's values in order.
+/// Constructs a user's type from a State.
 template <class T>
 bool read_tree(const State& tree, T& out) {
   if constexpr (std::same_as<T, State>) {
@@ -125,7 +126,7 @@ bool read_tree(const State& tree, T& out) {
   }
 }
 
-/// The tree as a `T`, where it is one.
+/// Returns the tree as a `T`, or nullopt if it has another kind.
 template <class T>
 std::optional<T> from_tree(const State& tree) {
   std::optional<T> out;
