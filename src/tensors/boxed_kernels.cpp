@@ -24,7 +24,7 @@ using Libraries = std::map<std::pair<std::string, c10::DispatchKey>, std::unique
 
 void register_for_all_operators(std::initializer_list<c10::DispatchKey> keys,
                                 const std::function<std::unique_ptr<BoxedKernel>(const c10::OperatorHandle&)>& make) {
-  // Nothing reads the pointer: `used` keeps it, or leak checkers find memory that nothing points to.
+  // `used` keeps the pointer, so leak checkers do not report the memory.
   [[gnu::used]] static auto* const kept = new Libraries();
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {

@@ -1,4 +1,4 @@
-// Kernels of our own for every operator of LibTorch that takes tensors.
+// Registers our own kernels for every LibTorch operator that takes tensors.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,14 @@
 
 namespace danling::inline v0::detail {
 
-/// A kernel that finds its arguments on a stack, the last one on top, and leaves its results there.
+/// A kernel that pops its arguments from a stack (the last one on top) and pushes its results.
 class BoxedKernel : public c10::OperatorKernel {
  public:
   virtual void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const = 0;
 };
 
-/// Registers what `make` returns, under each of the keys. Once per key in a process: kernels are never taken back.
+/// Registers the kernels that `make` returns under each key. Call it once per key in a process: kernels are never
+/// unregistered.
 void register_for_all_operators(std::initializer_list<c10::DispatchKey> keys,
                                 const std::function<std::unique_ptr<BoxedKernel>(const c10::OperatorHandle&)>& make);
 

@@ -1,4 +1,4 @@
-// LibTorch's element types and those of the file format.
+// Conversion between LibTorch's dtypes and those of the file format.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0 {
 
-/// The file's type for a LibTorch type, or nothing when files cannot hold it.
+/// Returns the file's dtype for a LibTorch dtype; nullopt if files cannot store it.
 std::optional<formats::DType> to_file_dtype(c10::ScalarType type);
 c10::ScalarType to_scalar_type(formats::DType dtype);
 

@@ -8,7 +8,7 @@
 namespace danling::inline v0::tensors {
 namespace {
 
-/// One byte per item: LibTorch's iterator divides them among its threads, and an address is an index.
+/// One byte per item: LibTorch's iterator divides them among its threads, and the address is the index.
 struct Items {
   at::Tensor bytes;
   at::TensorIterator iterator;

@@ -76,11 +76,11 @@ TEST_CASE("NestedTensor: channels that equal sizes hide are an error, until ragg
   const auto elements = random_elements({{4, 4}, {4, 4}});
   const NestedTensor x(elements);
   CHECK_THROWS_WITH(evaluate(x, 4),
-                    ContainsSubstring("[nested_tensor.batch_norm] expected elements whose channels are known: all "
+                    ContainsSubstring("[nested_tensor.batch_norm] expected one possible dimension of channels; all "
                                       "sizes are equal, so dimension 0 and 1 may both have the 4, got (4, 4), (4, 4); "
                                       "create the NestedTensor with the option ragged_dims"));
   CHECK_THROWS_WITH(F::instance_norm(NestedTensor(random_elements({{4, 6}, {4, 6}}))),
-                    ContainsSubstring("[nested_tensor.instance_norm] expected elements whose channels are known: all "
+                    ContainsSubstring("[nested_tensor.instance_norm] expected one possible dimension of channels; all "
                                       "sizes are equal, so dimension 0 and 1 may both have them"));
   CHECK_THROWS_WITH(F::group_norm(x, F::GroupNormFuncOptions(2)), ContainsSubstring("[nested_tensor.group_norm]"));
   CHECK_THROWS_WITH(F::prelu(x, torch::ones({4}, torch::kDouble)), ContainsSubstring("[nested_tensor.prelu]"));

@@ -255,7 +255,7 @@ TEST_CASE("deferred scores: InferenceMode", "[nested][deferred]") {
 TEST_CASE("deferred scores: a factor that was changed in place before they were read is an error",
           "[nested][deferred]") {
   const std::string message =
-      "expected a factor of attention's scores that nobody changes in place before they are read";
+      "expected queries and keys that are not changed in place before the attention scores are read";
   const Factors from(false);
   for (const bool key : {false, true}) {
     Tensor factor = key ? from.k : from.q;

@@ -12,7 +12,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Rows gathered from a tensor, which changes with them.
+/// Wraps rows gathered from `tensor`; in-place changes of the result also change `tensor`.
 at::Tensor wrap_rows(const at::Tensor& tensor, at::Tensor values, Structure structure,
                      const std::vector<std::int64_t>& rows) {
   at::Tensor out = wrap(std::move(values), std::move(structure));

@@ -1,4 +1,4 @@
-// Some of the elements of a batch, and some positions along a ragged dimension.
+// Selection of elements from a batch, and of positions along a ragged dimension.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,31 @@
 
 namespace danling::inline v0::detail {
 
-/// The elements of these numbers: a view where they are neighbours.
+/// Returns the elements with these indices: a view if they are adjacent.
 at::Tensor take_elements(const at::Tensor& tensor, const std::vector<std::int64_t>& elements);
 
-/// The old position of each new one, in an element; -1 for one that is new.
+/// Maps each new position in an element to the old one; -1 for a position without an old one.
 using Positions = std::function<std::int64_t(std::int64_t element, std::int64_t position)>;
-/// Positions along a ragged dimension, `counts` of them in each element, in one gather of rows. What is written to the
-/// result later in place is written to the tensor too, as to a view, unless `fill` stands at new positions.
+/// Gathers `counts` positions of each element along a ragged dimension, in one gather of rows. Later in-place writes to
+/// the result also change `tensor`, as with a view, unless `fill` is set for positions without an old one.
 at::Tensor take_positions(const at::Tensor& tensor, std::int64_t element_dim, const std::vector<std::int64_t>& counts,
                           const Positions& positions, std::optional<double> fill = std::nullopt);
 
-/// As a copy: nothing is written to the tensor later.
+/// Copies the positions: later writes do not change `tensor`.
 at::Tensor copy_positions(const at::Tensor& tensor, std::int64_t element_dim, const std::vector<std::int64_t>& counts,
                           const Positions& positions);
 
-/// `out`: a copy of the tensor's values in another order, as `arrange` makes it, where LibTorch has a view. Values that
-/// are written to it in place later are written to the tensor too.
+/// Makes in-place writes to `out` change `tensor` too. `out` is a copy of the tensor's values in the order of
+/// `arrange`, for operators that return a view in LibTorch.
 at::Tensor write_through(at::Tensor out, const at::Tensor& tensor,
                          std::function<at::Tensor(const at::Tensor&)> arrange);
-/// With values of its own: nothing is written to any other tensor.
+/// Copies `out` so that writes change no other tensor.
 at::Tensor own_copy(const at::Tensor& out, const at::Tensor& tensor);
 
-/// Of each element along a ragged dimension.
+/// Returns the size of each element along a ragged dimension.
 std::vector<std::int64_t> sizes_along(const Structure& structure, std::int64_t element_dim);
 
-/// A range of positions, of negative ends counted from the size and cut off at it, as at::slice does.
+/// A range of positions. Negative ends count from the size; ends are clamped to it, as in at::slice.
 struct Span {
   std::int64_t begin, count;
 };

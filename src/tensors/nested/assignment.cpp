@@ -1,4 +1,4 @@
-// NestedTensor::set: writing to elements, also elements of other lengths.
+// NestedTensor::set and index_put_: write to elements, also with new lengths.
 #include <algorithm>
 
 #include <ATen/ops/index_put.h>
@@ -25,7 +25,7 @@ std::int64_t checked_element(const NestedTensor& tensor, std::int64_t index) {
   return index < 0 ? index + batch : index;
 }
 
-/// Makes the tensor one of these elements. Ragged dimensions stay ragged, also if all sizes are equal now.
+/// Replaces all elements. Ragged dimensions stay ragged, even if all sizes are now equal.
 void replace_elements(const NestedTensor& tensor, const std::vector<at::Tensor>& elements) {
   detail::NestedTensorImpl& impl = *detail::nested(tensor);
   c10::DimVector ragged_dims = impl.structure().ragged_dims;
@@ -81,7 +81,7 @@ bool is_whole(const TensorIndex& index) {
          index.slice().stop().expect_int() == at::indexing::INDEX_MAX;
 }
 
-/// One for each dimension of the tensor; nothing where `None` or a boolean add dimensions.
+/// Returns one index per dimension of the tensor; nothing if `None` or a boolean adds dimensions.
 std::vector<TensorIndex> index_of_each_dim(const at::Tensor& tensor, at::ArrayRef<TensorIndex> indices) {
   std::vector<TensorIndex> out;
   std::size_t named = 0;
@@ -122,7 +122,7 @@ at::Tensor& NestedTensor::index_put_(at::ArrayRef<TensorIndex> indices, const at
     chooses_position =
         chooses_position || (own.size() == static_cast<std::size_t>(this->dim()) && own[at].is_integer());
   }
-  if (!chooses_position || own[batch_dim].is_integer()) {  // else a view, of one element
+  if (!chooses_position || own[batch_dim].is_integer()) {  // otherwise a view of one element
     return at::Tensor::index_put_(indices, value);
   }
   c10::List<std::optional<at::Tensor>> tensors;

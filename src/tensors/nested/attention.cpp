@@ -1,4 +1,4 @@
-// scaled_dot_product_attention of nested tensors: each sequence attends to its own keys.
+// scaled_dot_product_attention of nested tensors: each sequence attends only to its own keys.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -22,7 +22,7 @@ struct AttentionOptions {
   bool enable_gqa = false;
 };
 
-/// The elements of each run as (count, sizes...). Differentiable: one node for all.
+/// Returns the elements of each run as (count, sizes...). Differentiable, with one graph node for all runs.
 std::vector<at::Tensor> blocks_of_runs(const at::Tensor& values, const Structure& structure,
                                        const std::vector<Run>& runs) {
   std::vector<std::int64_t> rows;
@@ -47,7 +47,7 @@ std::vector<at::Tensor> blocks_of_runs(const at::Tensor& values, const Structure
   return out;
 }
 
-/// The inverse for one run: (count, sizes...) -> (rows, static sizes...).
+/// The inverse of blocks_of_runs for one run: (count, sizes...) -> (rows, static sizes...).
 at::Tensor rows_of_block(const at::Tensor& full, const Structure& structure) {
   c10::DimVector order = {0}, sizes = {1};
   const std::int64_t rank = full.dim() - 1;
@@ -65,7 +65,7 @@ at::Tensor rows_of_block(const at::Tensor& full, const Structure& structure) {
   return full.permute(order).reshape(sizes);
 }
 
-/// The part of a mask that a run of sequences of these lengths sees.
+/// Selects the part of a mask for a run of sequences with equal lengths.
 class Masks {
  public:
   Masks(Call& call, const std::optional<at::Tensor>& mask, const NestedTensorImpl& query, const NestedTensorImpl& key) {
@@ -128,7 +128,7 @@ class Masks {
   std::vector<at::Tensor> parts_;
 };
 
-/// By one kernel for the packed sequences, on CUDA; nothing where that is not right.
+/// Attends with one CUDA kernel for the packed sequences; returns nullopt if no kernel applies.
 std::optional<at::Tensor> attend_packed(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                         const AttentionOptions& options) {
   const Structure &q = nested(query)->structure(), &k = nested(key)->structure(), &v = nested(value)->structure();

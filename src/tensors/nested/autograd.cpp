@@ -1,5 +1,5 @@
-// Where a nested tensor meets autograd. Operators work on its values, which carry their own graph; three nodes connect
-// the wrapper to it, for code that knows nothing of the values: custom functions, hooks, grad().
+// Connects nested tensors to autograd. Operators work on the packed values, which carry their own graph. Three nodes
+// connect the wrapper to this graph for code that sees only the wrapper: custom functions, hooks, grad().
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -22,7 +22,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-/// The gradient of a wrapper as that of its values.
+/// Converts the gradient of a wrapper to the gradient of its values.
 at::Tensor gradient_of_values(const at::Tensor& gradient, const Structure& structure, c10::IntArrayRef sizes) {
   const NestedTensorImpl* own = nested(gradient);
   if (own == nullptr) {
@@ -33,7 +33,7 @@ at::Tensor gradient_of_values(const at::Tensor& gradient, const Structure& struc
   return values_of(gradient);
 }
 
-/// From the gradient of a wrapper to that of its values.
+/// Node: gradient of a wrapper -> gradient of its values.
 struct NestedTensorBackward final : Node {
   NestedTensorBackward(Structure chosen, std::vector<std::int64_t> sizes)
       : structure(std::move(chosen)), values_sizes(std::move(sizes)) {}
@@ -50,8 +50,8 @@ struct NestedTensorBackward final : Node {
   std::vector<std::int64_t> values_sizes;
 };
 
-/// From the gradient of a wrapper without values to that of the tensors that they depend on. Only for code that knows
-/// nothing of values: operators connect them with these tensors when they are computed.
+/// Node: gradient of a wrapper with deferred values -> gradients of the tensors that the values depend on. Only for
+/// code that sees the wrapper; operators connect deferred values to these tensors when they compute them.
 struct NestedDeferredBackward final : Node {
   NestedDeferredBackward(std::shared_ptr<Deferred> from, Structure chosen)
       : deferred(std::move(from)), structure(std::move(chosen)) {}
@@ -67,7 +67,7 @@ struct NestedDeferredBackward final : Node {
       from = deferred;
     }
     check<StateError>(from != nullptr, "nested_tensor.backward",
-                      "expected one backward pass, got another; the first one needs retain_graph");
+                      "expected one backward pass, got a second one; pass retain_graph to the first");
     const auto& sources = from->sources();
     variable_list wanted, out(sources.size());
     std::vector<std::size_t> places;
@@ -96,7 +96,7 @@ struct NestedDeferredBackward final : Node {
   Structure structure;
 };
 
-/// From the gradient of values to that of their wrapper.
+/// Node: gradient of values -> gradient of their wrapper.
 struct NestedValuesBackward final : Node {
   explicit NestedValuesBackward(Structure chosen) : structure(std::move(chosen)) {}
   std::string name() const override { return "NestedValuesBackward"; }
@@ -104,7 +104,7 @@ struct NestedValuesBackward final : Node {
     if (!gradients.at(0).defined()) {
       return {at::Tensor()};
     }
-    // The wrapper looks dense, so autograd adds to it in place: expanded values would share their memory.
+    // The wrapper looks dense, so autograd accumulates into it in place. Copy, because expanded values share memory.
     const at::Tensor& own = gradients.at(0);
     return {wrap(own.is_non_overlapping_and_dense() ? own : own.contiguous(), structure)};
   }
@@ -169,8 +169,8 @@ at::Tensor values_of(const at::Tensor& tensor) {
   at::Tensor values = impl.values().detach();
   torch::autograd::set_history(values, make_node<NestedValuesBackward>(tensor, impl.structure()));
   if (tensor.is_leaf()) {
-    // Elements and slices are views of it. Autograd could not follow a change of one into the leaf: LibTorch refuses to
-    // change views of this kind in place.
+    // Elements and slices are views of `values`. Autograd cannot track an in-place change of a view back to the leaf:
+    // LibTorch refuses in-place changes of views of this kind.
     const at::Tensor view = values.alias();
     if (auto* meta = torch::autograd::impl::get_view_autograd_meta(view)) {  // null below autograd, as in zeros_like
       meta->set_creation_meta(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
@@ -183,7 +183,7 @@ at::Tensor values_of(const at::Tensor& tensor) {
 void expect_changeable(const at::Tensor& tensor, std::string_view operation) {
   check<DataError>(!c10::GradMode::is_enabled() || !tensor.requires_grad() || !tensor.is_leaf(),
                    concat("nested_tensor.", operation),
-                   "expected a tensor that autograd can follow through a change in place, got a leaf that requires "
+                   "expected a tensor for which autograd can record an in-place change, got a leaf that requires "
                    "gradients; change it under NoGradGuard");
 }
 

@@ -77,7 +77,7 @@ void each_run_in_parallel(const std::vector<Run>& runs, bool on_cpu, const std::
   constexpr double worth_a_thread = 1 << 18;
   const std::int64_t threads = on_cpu && !at::in_parallel_region() ? at::get_num_threads() : 1;
   double total = 0;
-  std::vector<double> until;  // work up to and with each run
+  std::vector<double> until;  // cumulative work up to and including each run
   for (const Run& one : runs) {
     until.push_back(total += work(one));
   }
@@ -93,7 +93,7 @@ void each_run_in_parallel(const std::vector<Run>& runs, bool on_cpu, const std::
                          : runs.begin() + (std::lower_bound(until.begin(), until.end(), share) - until.begin());
   };
   at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    const at::AutoDispatchBelowADInplaceOrView below;  // of this thread
+    const at::AutoDispatchBelowADInplaceOrView below;  // dispatch state of this thread
     for (std::int64_t part = begin; part < end; ++part) {
       std::for_each(part == 0 ? runs.begin() : first_of(part), first_of(part + 1), run);
     }

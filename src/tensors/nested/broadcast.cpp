@@ -10,8 +10,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Rows for all elements of a tensor in the order of their values: (1 or batch, ragged sizes..., static sizes...).
-/// Without an index of all rows, of which elements with two ragged dimensions have many.
+/// Returns the rows of all elements in the order of their values, from (1 or batch, ragged sizes..., static sizes...).
+/// Needs no index of all rows, which would be large for two ragged dimensions.
 at::Tensor rows_by_runs(const at::Tensor& full, const Structure& structure) {
   const auto rank = static_cast<std::int64_t>(structure.ragged->rank());
   const bool differentiable = c10::GradMode::is_enabled() && full.requires_grad();
@@ -61,7 +61,7 @@ at::Tensor broadcast_to_values(Call& call, const at::Tensor& tensor, const Neste
   for (std::int64_t dim = 0; dim < missing; ++dim) {
     full = full.unsqueeze(0);
   }
-  // In the order of the values: batch, ragged, static.
+  // Order of the values: batch, ragged, static.
   c10::DimVector order = {structure.batch_dim(rank)};
   bool over_rows = false;
   for (const bool ragged : {true, false}) {

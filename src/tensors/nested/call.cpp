@@ -50,7 +50,7 @@ std::optional<std::vector<std::int64_t>> Call::integers(std::string_view argumen
   if (value.isIntList()) {
     return value.toIntVector();
   }
-  std::vector<std::int64_t> out;  // symbolic ones, which are numbers in C++
+  std::vector<std::int64_t> out;  // converts symbolic sizes, which are concrete numbers in C++
   for (const c10::IValue& item : value.toListRef()) {
     out.push_back(item.isInt() ? item.toInt() : item.toSymInt().expect_int());
   }
@@ -58,7 +58,7 @@ std::optional<std::vector<std::int64_t>> Call::integers(std::string_view argumen
 }
 
 void Call::run_composite() {
-  // A composite operator has the same kernel for all devices.
+  // A composite operator has the same kernel on all devices.
   op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
 }
 

@@ -1,4 +1,4 @@
-// A call of an operator of LibTorch that reaches a nested tensor.
+// A call of a LibTorch operator with a nested tensor among its arguments.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Arguments by position or name, until `run` or `finish` replace them by results.
+/// Access to the arguments by position or name, until `run` or `finish` replaces them with results.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
@@ -26,37 +26,37 @@ class Call {
 
   const c10::OperatorHandle& op() const { return op_; }
   const c10::FunctionSchema& schema() const { return op_.schema(); }
-  /// "sum", of aten::sum.dim_IntList.
+  /// The operator's name without overload: "sum" for aten::sum.dim_IntList.
   std::string_view name() const;
   std::size_t size() const { return schema().arguments().size(); }
   c10::IValue& operator[](std::size_t position) { return stack_[first_ + position]; }
-  /// @throws DataError without one
+  /// @throws DataError when the operator has no such argument
   c10::IValue& operator[](std::string_view argument) { return (*this)[position(argument)]; }
   bool has(std::string_view argument) const { return find(argument).has_value(); }
-  /// Whether it changes its first argument.
+  /// Returns true if the operator changes its first argument.
   bool is_in_place() const;
 
   const at::Tensor& tensor(std::string_view argument) { return (*this)[argument].toTensor(); }
-  /// The first nested tensor among the arguments, and those in lists.
+  /// Returns the first nested tensor among the arguments, including lists.
   const at::Tensor& first_nested();
   std::vector<at::Tensor> tensors(std::string_view argument) { return (*this)[argument].toTensorVector(); }
   std::int64_t integer(std::string_view argument) { return (*this)[argument].toInt(); }
   bool boolean(std::string_view argument) { return (*this)[argument].toBool(); }
-  /// Of int, int[] and their optional kinds; nothing for None.
+  /// Reads an int, int[] or an optional of these; nullopt for None.
   std::optional<std::vector<std::int64_t>> integers(std::string_view argument);
 
-  /// Calls the operator with the arguments as they are now; they become its results.
+  /// Calls the operator with the current arguments and replaces them with its results.
   void run() { op_.callBoxed(stack_); }
-  /// Calls the parts that LibTorch composes this operator of, which see the nested tensors.
+  /// Calls the composite kernel of LibTorch, whose inner operators receive the nested tensors.
   void run_composite();
-  /// Calls the operator with other arguments, and leaves its own as they are.
+  /// Calls the operator with other arguments; the call's arguments are unchanged.
   std::vector<c10::IValue> run_with(std::vector<c10::IValue> arguments) const {
     op_.callBoxed(arguments);
     return arguments;
   }
   std::size_t num_results() const { return schema().returns().size(); }
   c10::IValue& result(std::size_t position) { return stack_[first_ + position]; }
-  /// Without a call: the results.
+  /// Sets the results without calling the operator.
   void finish(std::vector<c10::IValue> results);
   void finish(at::Tensor result) { finish(std::vector<c10::IValue>{std::move(result)}); }
 

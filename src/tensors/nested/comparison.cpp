@@ -1,4 +1,4 @@
-// Whether two batches are equal or alike; choices by conditions.
+// Comparison of two batches, and selection by conditions.
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -11,7 +11,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Values of both, or nothing when their shapes differ. A plain tensor is compared where the other one has values.
+/// Returns the values of both tensors, or nullopt if their shapes differ. A plain tensor is compared at the valid
+/// positions of the other.
 std::optional<std::pair<at::Tensor, at::Tensor>> comparable(const at::Tensor& a, const at::Tensor& b) {
   const NestedTensorImpl *first = nested(a), *second = nested(b);
   if (first == nullptr || second == nullptr) {
@@ -40,7 +41,7 @@ void call_allclose(Call& call) {
                                                                 call["atol"].toDouble(), call.boolean("equal_nan"))});
 }
 
-/// Of vectors along a dimension, which may be ragged: by operators on nested tensors.
+/// Cosine similarity along a dimension, which may be ragged, composed of operators on nested tensors.
 void call_cosine_similarity(Call& call) {
   const at::Tensor a = call.tensor("x1"), b = call.tensor("x2");
   const std::vector<std::int64_t> dim = *call.integers("dim");
@@ -51,7 +52,7 @@ void call_cosine_similarity(Call& call) {
   call.finish((unit(a) * unit(b)).sum(dim));
 }
 
-/// Operators that look at all values, whatever their place: one plain result.
+/// Operators over all values regardless of position, with one plain result.
 void call_over_all_values(Call& call) {
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
@@ -68,7 +69,7 @@ void call_over_all_values(Call& call) {
   call.run();
 }
 
-/// Each value by a plain table: boundaries, members. The result may have a dimension more.
+/// Operators that look up each value in a plain table (boundaries, members). The result may have one more dimension.
 void call_with_table(Call& call) {
   const at::Tensor first = call.first_nested();
   const Structure structure = nested(first)->structure();
@@ -84,7 +85,7 @@ void call_with_table(Call& call) {
   call.result(0) = wrap(call.result(0).toTensor(), structure);
 }
 
-/// Numbers in one plain sequence packed, in one sequence for each element per element.
+/// Searches one plain sequence for all packed numbers, or one sequence per element, element by element.
 void call_searchsorted(Call& call) {
   const at::Tensor sequence = call.tensor("sorted_sequence"), self = call.tensor("self");
   call.expect(nested(self) != nullptr, "expected a NestedTensor of numbers to look for, got a tensor of shape (",

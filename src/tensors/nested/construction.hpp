@@ -1,4 +1,4 @@
-// The options of a NestedTensor, applied.
+// Applies the options of a NestedTensor.
 #pragma once
 
 #include <danling/tensors/nested_tensor.hpp>
@@ -7,15 +7,15 @@
 
 namespace danling::inline v0::detail {
 
-/// A structure without sizes.
+/// Returns a structure with the options, without sizes.
 Structure structure_of(const NestedTensorOptions& options);
-/// A structure without sizes, whose ragged dimensions are those of the options, or those along which the shapes differ,
-/// or else the first.
-/// @throws DataError when the shapes do not allow it
-/// `empty_rank`: of the elements of an empty batch.
+/// Returns a structure without sizes. Its ragged dimensions are those of the options, else those whose sizes differ,
+/// else dimension 0.
+/// @param empty_rank  rank of the elements of an empty batch
+/// @throws DataError when the shapes do not allow the ragged dimensions
 Structure structure_for(const std::vector<std::vector<std::int64_t>>& shapes, const NestedTensorOptions& options,
                         const char* where, std::size_t empty_rank = 1);
-/// The nested tensor with the options that concern its values.
+/// Applies the options dtype, device and requires_grad to the values.
 at::Tensor with_options(at::Tensor tensor, const NestedTensorOptions& options);
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// Nested tensors from packed values and from padded ones.
+// Construction of nested tensors from packed and from padded values.
 #include <algorithm>
 #include <functional>
 
@@ -20,7 +20,7 @@ using detail::Structure;
 using detail::structure_of;
 using detail::with_options;
 
-/// An element without a valid place has the sizes that all others agree on, as long as another size is 0.
+/// For an element without valid positions, sets the sizes on which all other elements agree, if another size is 0.
 void complete_empty_elements(std::vector<std::int64_t>& sizes, std::size_t rank) {
   std::vector<std::int64_t> agreed(rank, -1);
   for (std::size_t at = 0; at < sizes.size(); at += rank) {
@@ -36,7 +36,7 @@ void complete_empty_elements(std::vector<std::int64_t>& sizes, std::size_t rank)
   }
 }
 
-/// The number of valid places along each dimension of each element, which are `rank` numbers.
+/// Returns the number of valid positions along each dimension: `rank` numbers per element.
 std::vector<std::int64_t> sizes_of_mask(const at::Tensor& by_element, std::int64_t rank) {
   const std::int64_t batch = by_element.size(0);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(batch * rank));
@@ -54,7 +54,7 @@ std::vector<std::int64_t> sizes_of_mask(const at::Tensor& by_element, std::int64
   return sizes;
 }
 
-/// The elements that a mask of the batch chooses.
+/// Returns the elements that a mask of the batch selects.
 NestedTensor chosen_elements(const at::Tensor& tensor, const at::Tensor& valid, const NestedTensorOptions& options) {
   std::vector<at::Tensor> out;
   const at::Tensor host = valid.cpu().contiguous();
@@ -94,7 +94,7 @@ Structure structure_for(const std::vector<std::vector<std::int64_t>>& shapes, co
   }
   const auto& asked = *options.ragged_dims;
   const bool ascending = std::is_sorted(asked.begin(), asked.end(), std::less_equal<std::int64_t>());
-  // None: of elements that have had them squeezed away.
+  // An empty list is valid: the ragged dimensions may have been squeezed.
   const bool fits =
       ascending && (asked.empty() || (asked.front() >= 0 && asked.back() < static_cast<std::int64_t>(rank)));
   check<DataError>(fits, where, "expected ragged_dims from 0 to ", static_cast<std::int64_t>(rank) - 1,
@@ -153,7 +153,7 @@ NestedTensor NestedTensor::from_tensor_mask(const at::Tensor& padded, const at::
   }
   check<DataError>(fits, where, "expected a mask of the first dimensions of a tensor of shape (", join(padded.sizes()),
                    "), got one of shape (", join(mask.sizes()), ")");
-  // Integers of one dimension are lengths, and floats are to be added to scores: neither is a mask.
+  // A one-dimensional integer tensor contains lengths, a float tensor additive scores: neither is a mask.
   check<DataError>(
       mask.scalar_type() == at::kBool || (rank > 0 && at::isIntegralType(mask.scalar_type(), /*includeBool=*/false)),
       where, "expected a boolean mask, got ", c10::toString(mask.scalar_type()), " of shape (", join(mask.sizes()),
@@ -164,7 +164,7 @@ NestedTensor NestedTensor::from_tensor_mask(const at::Tensor& padded, const at::
   }
   const auto sizes = sizes_of_mask(options.batch_first ? valid : valid.transpose(0, 1), rank);
   const std::int64_t batch = valid.size(options.batch_first ? 0 : 1);
-  // First with all dimensions of the mask as ragged ones, to compare it with the mask of these sizes.
+  // Treats all dimensions of the mask as ragged first, to compare the mask with the mask of these sizes.
   Structure whole = structure_of(options);
   whole.ragged = std::make_shared<detail::Ragged>(batch, static_cast<std::size_t>(rank), sizes);
   at::Tensor cut = padded, cut_valid = valid;
@@ -178,7 +178,7 @@ NestedTensor NestedTensor::from_tensor_mask(const at::Tensor& padded, const at::
   const at::Tensor rows = at::ones({whole.ragged->rows()}, valid.options());
   check<DataError>(detail::pad(rows, whole, 0).equal(cut_valid) && valid.sum().item<std::int64_t>() == rows.size(0),
                    where,
-                   "expected a mask whose valid positions come first in every element, got another one of shape (",
+                   "expected a mask whose valid positions come first in every element, got one with gaps, of shape (",
                    join(mask.sizes()), "); sort them to the front, or set mask_value if true is padding");
   Structure structure = structure_of(options);
   std::vector<std::int64_t> ragged_sizes;

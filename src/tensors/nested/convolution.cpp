@@ -1,4 +1,4 @@
-// Convolutions and pooling over the positions of sequences: (channels, length...) elements, as torch::nn has them.
+// Convolutions and pooling along sequences with elements (channels, length...), as torch::nn lays them out.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -16,12 +16,12 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Where sequences lie in one long row of positions, with room for the padding of each: a window that begins in a
-/// sequence's own part sees nothing of its neighbours.
+/// Placement of sequences in one long row of positions. Each has room for its padding, so that no window reads
+/// positions of a neighbour.
 struct Lanes {
-  std::vector<std::int64_t> input_shift;   ///< of each sequence: from a row of values to its position
-  std::vector<std::int64_t> output_shift;  ///< from a row of results to its position
-  std::vector<std::int64_t> lengths;       ///< of the results
+  std::vector<std::int64_t> input_shift;   ///< per sequence: offset from a row of the values to its position
+  std::vector<std::int64_t> output_shift;  ///< per sequence: offset from a row of the results to its position
+  std::vector<std::int64_t> lengths;       ///< lengths of the results
   std::int64_t positions = 0;
 };
 
@@ -39,12 +39,12 @@ Lanes make_lanes(Call& call, const NestedTensorImpl& impl, std::int64_t left, st
     out.output_shift.push_back(out.positions / stride - output_rows);
     out.lengths.push_back(length);
     output_rows += length;
-    out.positions += (padded + stride - 1) / stride * stride;  // the next one begins where a window does
+    out.positions += (padded + stride - 1) / stride * stride;  // the next sequence begins where a window begins
   }
   return out;
 }
 
-/// Of each row, without a wait for the device: the numbers that cross are one per sequence.
+/// Returns the position of each row without waiting for the device: only one number per sequence is copied.
 at::Tensor positions_of(const Ragged& ragged, const std::vector<std::int64_t>& shift, const at::Tensor& elements) {
   const at::Device device = elements.device();
   return at::arange(ragged.rows(), elements.options()) +
@@ -99,8 +99,8 @@ void call_conv1d(Call& call) {
   call.finish(wrap(all.squeeze(0).t().index_select(0, to), std::move(structure)));
 }
 
-/// Positions of the results are ragged, also where one batch has equal sizes, of which channels would be the ragged
-/// ones.
+/// Marks the spatial dimensions of the results as ragged, even in a batch of equal sizes, where the channels would be
+/// guessed.
 void call_spatial(Call& call) {
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
@@ -115,7 +115,7 @@ void call_spatial(Call& call) {
   call_per_element(call);
 }
 
-/// upsample_*: a batch of one element each; a scale gives each its own size.
+/// upsample_*: one call per element; a scale factor yields a different size for each element.
 void call_upsample(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);
@@ -146,7 +146,7 @@ void call_upsample(Call& call) {
   call.finish(nest_results(results, 0, impl));
 }
 
-/// Of the channels at dimension 1, which every position has by itself.
+/// Shuffles the channels at dimension 1, position by position.
 void call_channel_shuffle(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);

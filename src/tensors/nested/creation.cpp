@@ -6,7 +6,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// new_zeros and the like: nested when the sizes are those of the tensor, plain otherwise.
+/// new_zeros and similar operators: nested if the sizes equal those of the tensor, else plain.
 void call_new(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);

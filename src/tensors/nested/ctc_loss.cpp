@@ -1,4 +1,4 @@
-// ctc_loss of sequences whose lengths the NestedTensor has.
+// ctc_loss with the sequence lengths of the NestedTensor.
 #include <vector>
 
 #include <ATen/ops/ctc_loss.h>
@@ -10,12 +10,12 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Lengths as numbers; those in a tensor on a device are waited for, as LibTorch does.
+/// Reads lengths as numbers; waits for the device if they are in a tensor there, as LibTorch does.
 std::vector<std::int64_t> lengths_in(const c10::IValue& value) {
   return value.isTensor() ? read_index(value.toTensor()) : value.toIntVector();
 }
 
-/// Of the sequences; given ones must be these, or none.
+/// Returns the lengths of the sequences; lengths in the arguments must be equal or absent.
 std::vector<std::int64_t> own_lengths(Call& call, const char* argument, const at::Tensor& tensor) {
   const std::vector<std::int64_t> own = sizes_along(nested(tensor)->structure(), 0), given = lengths_in(call[argument]);
   call.expect(given.empty() || given == own, "expected ", argument, " (", join(own),
@@ -23,7 +23,7 @@ std::vector<std::int64_t> own_lengths(Call& call, const char* argument, const at
   return own;
 }
 
-/// LibTorch's kernel takes padded probabilities and reads them up to each length.
+/// Passes padded probabilities to LibTorch's kernel, which reads them up to each length.
 void call_ctc_loss(Call& call) {
   const at::Tensor input = call.tensor("log_probs"), targets = call.tensor("targets");
   call.expect(nested(input) != nullptr, "expected a NestedTensor as log_probs, got one as targets alone");

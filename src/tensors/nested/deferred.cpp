@@ -37,11 +37,11 @@ UnchangedTensor::UnchangedTensor(const at::Tensor& tensor) : tensor_(tensor) {
 }
 
 const at::Tensor& UnchangedTensor::get(const char* operation) const {
-  check<DataError>(!version_ || version_of(tensor_) == *version_, concat("nested_tensor.", operation),
-                   "expected a factor of attention's scores that nobody changes in place before they are read, got one "
-                   "at version ",
-                   version_ ? version_of(tensor_) : 0, " instead of ", version_.value_or(0),
-                   "; read the scores first, by concat()");
+  check<DataError>(
+      !version_ || version_of(tensor_) == *version_, concat("nested_tensor.", operation),
+      "expected queries and keys that are not changed in place before the attention scores are read, got one "
+      "at version ",
+      version_ ? version_of(tensor_) : 0, " instead of ", version_.value_or(0), "; read the scores first, by concat()");
   return tensor_;
 }
 

@@ -1,4 +1,4 @@
-// Values that are computed when they are first read: attention's scores, which a fused kernel does not need.
+// Values that are computed at their first read: attention scores, which a fused kernel does not need.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@
 
 namespace danling::inline v0::detail {
 
-/// A plain tensor at the time of an operator that reads it later. A tensor that counts no changes is copied.
+/// A plain tensor that an operator saves to read later. Copies a tensor without a version counter.
 class UnchangedTensor {
  public:
   explicit UnchangedTensor(const at::Tensor& tensor);
-  /// @throws DataError when it has been changed in place since
+  /// @throws DataError when the tensor has been changed in place since
   const at::Tensor& get(const char* operation) const;
 
  private:
@@ -29,19 +29,19 @@ class UnchangedTensor {
   std::optional<std::uint32_t> version_;
 };
 
-/// Which attention deferred values are a part of: scale * queries * keys^T, before or after softmax and dropout.
+/// The attention that deferred values belong to: scale * queries * keys^T, before or after softmax and dropout.
 struct AttentionScores {
   UnchangedTensor queries, keys;  ///< (rows, [heads,] size)
   RaggedPtr query_lengths, key_lengths;
   double scale = 1;
   bool normalized = false;
   double dropout = 0;
-  /// Whether a fused kernel dropped some of them: which ones, nobody knows.
+  /// True if a fused kernel dropped some of the weights; the dropped positions are unknown.
   std::shared_ptr<std::atomic<bool>> dropped_inside = std::make_shared<std::atomic<bool>>(false);
 };
 
-/// Made by an operator instead of values. They are computed at most once, with the modes of gradients and of inference
-/// and on the stream of the operator. Thread-safe.
+/// Deferred values of an operator's result. Computes them at most once, with the operator's gradient mode, inference
+/// mode and stream. Thread-safe.
 class Deferred {
  public:
   using Compute = std::function<at::Tensor()>;
@@ -50,7 +50,7 @@ class Deferred {
     caffe2::TypeMeta dtype;
     at::Device device;
   };
-  /// `sources`: plain tensors that the values depend on, to which gradients flow.
+  /// `sources`: the plain tensors that the values depend on and that receive gradients.
   Deferred(Shape shape, std::vector<at::Tensor> sources, Compute compute,
            std::optional<AttentionScores> attention = std::nullopt);
 
@@ -61,9 +61,9 @@ class Deferred {
 
   bool is_computed() const { return is_computed_.load(std::memory_order_acquire); }
   const at::Tensor& values();
-  /// For another deferred tensor: `values()`, unless someone may have changed them since. They are computed anew where
-  /// changes are not counted, in InferenceMode.
-  /// @throws DataError when they have been changed in place
+  /// Returns a function that computes `values()` for another deferred tensor, and throws if they have changed. In
+  /// InferenceMode, which does not count changes, it recomputes them.
+  /// @throws DataError when the values have been changed in place
   static Compute source_of_values(const std::shared_ptr<Deferred>& deferred);
 
  private:

@@ -9,7 +9,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// A call whose first argument has no values yet.
+/// A call whose first argument has deferred values.
 class DeferredCall {
  public:
   explicit DeferredCall(Call& call)
@@ -37,7 +37,7 @@ class DeferredCall {
  private:
   std::int64_t rank() const { return impl_.element_rank(); }
 
-  /// The operator's result, of these sizes. It is called when someone reads it.
+  /// Sets a deferred result with these sizes; `compute` runs when the result is read.
   bool defer(Structure structure, c10::DimVector sizes, caffe2::TypeMeta dtype,
              std::optional<AttentionScores> attention) {
     std::vector<c10::IValue> arguments;
@@ -98,7 +98,7 @@ class DeferredCall {
     return defer_dropped(std::move(scores));
   }
 
-  /// Which weights a kernel has dropped cannot be found out after it.
+  /// The weights that a kernel has dropped cannot be recovered later.
   bool defer_dropped(AttentionScores scores) {
     auto compute = [op = call_.op(), p = call_["p"], own = impl_.structure(), inside = scores.dropped_inside,
                     source = Deferred::source_of_values(deferred_)] {
@@ -115,7 +115,7 @@ class DeferredCall {
 
   static void expect_not_dropped(const std::atomic<bool>& inside) {
     check<DataError>(!inside, "nested_tensor.dropout",
-                     "expected attention weights that are read before their product with values, or without dropout, "
+                     "expected attention weights that are read before their product with values, or no dropout, "
                      "got weights of which a fused kernel dropped some; switch fused kernels off before the forward "
                      "pass to have them: at::globalContext().setSDPUseFlash(false) and setSDPUseMemEfficient(false)");
   }
@@ -145,7 +145,7 @@ class DeferredCall {
       return false;
     }
     if (attention_->dropout != 0 && attention_->dropped_inside->exchange(true)) {
-      expect_not_dropped(*attention_->dropped_inside);  // twice the same ones
+      expect_not_dropped(*attention_->dropped_inside);  // the same positions must be dropped twice
     }
     Structure structure = own;
     structure.ragged = attention_->query_lengths;
@@ -168,7 +168,7 @@ class DeferredCall {
     return defer(impl_.structure(), deferred_->shape().sizes, self_.dtype(), std::move(scores));
   }
 
-  /// Autocast's casts.
+  /// Casts of autocast.
   bool cast() {
     if (!attention_ || call_.boolean("copy") || !call_["memory_format"].isNone()) {
       return false;
@@ -181,7 +181,7 @@ class DeferredCall {
     return at::isFloatingType(type) && defer_alike(c10::scalarTypeToTypeMeta(type), *attention_);
   }
 
-  /// From (batch * heads, length, keys) to (batch, heads, length, keys), which MultiheadAttention averages.
+  /// Reshapes (batch * heads, length, keys) to (batch, heads, length, keys), which MultiheadAttention averages.
   bool split_heads() {
     const Structure& own = impl_.structure();
     const auto sizes = call_.integers(call_.has("size") ? "size" : "shape");
@@ -191,7 +191,7 @@ class DeferredCall {
     const std::int64_t batch = (*sizes)[0], heads = (*sizes)[1];
     if (batch <= 0 || heads <= 0 || batch * heads != own.batch() || (*sizes)[2] != self_.size(1) ||
         (*sizes)[3] != self_.size(2) || self_.numel() == 0 || (heads == 1 && self_.size(1) == 1)) {
-      return false;  // of one head and one query, either could be the dimension of size 1
+      return false;  // with one head and one query, either could be the dimension of size 1
     }
     Structure structure = own;
     structure.ragged = heads == 1 ? own.ragged : merge_elements(own.ragged, heads);

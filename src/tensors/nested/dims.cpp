@@ -1,4 +1,4 @@
-// Dimensions of one size: squeeze and unsqueeze, expand and repeat.
+// Dimensions of size 1: squeeze and unsqueeze, expand and repeat.
 #include <algorithm>
 
 #include "tensors/nested/along.hpp"
@@ -9,7 +9,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// A new dimension of size 1, at `dim` of the new elements.
+/// Inserts a dimension of size 1 at `dim` of the new elements.
 at::Tensor insert_dim(const at::Tensor& self, std::int64_t dim) {
   Structure structure = nested(self)->structure();
   for (std::int64_t& ragged : structure.ragged_dims) {
@@ -25,7 +25,7 @@ void call_unsqueeze(Call& call) {
   const std::int64_t dim = wrapped_dim(call, self, call.integer("dim"), true);
   const std::int64_t batch = impl.structure().batch_dim(impl.element_rank());
   if (dim == 0 && batch == 0) {
-    // (1, batch, ...): the elements have the new dimension in front, and the batch behind it.
+    // (1, batch, ...): the new dimension comes first in the elements, and the batch follows it.
     Structure structure = impl.structure();
     structure.batch_first = false;
     finish_shape(call, insert_dim(wrap(values_of(self), std::move(structure)), 0));
@@ -41,7 +41,7 @@ at::Tensor remove_dim(const at::Tensor& self, std::int64_t dim) {
   Structure structure = impl.structure();
   at::Tensor values = values_of(self);
   if (structure.is_ragged(dim)) {
-    // A row stays a row: of an element of no ragged dimension, if this is the last one.
+    // A row stays a row; if this was the last ragged dimension, the element has none.
     const std::size_t gone = structure.ragged_index(dim), rank = structure.ragged->rank();
     std::vector<std::int64_t> sizes;
     for (std::size_t at = 0; at < structure.ragged->all_sizes().size(); ++at) {
@@ -60,7 +60,7 @@ at::Tensor remove_dim(const at::Tensor& self, std::int64_t dim) {
   return wrap(std::move(values), std::move(structure));
 }
 
-/// Whether every element has size 1.
+/// Returns true if every element has size 1.
 bool is_single(const NestedTensorImpl& impl, std::int64_t dim) {
   const Structure& structure = impl.structure();
   if (!structure.is_ragged(dim)) {
@@ -91,7 +91,7 @@ void call_squeeze(Call& call) {
   std::sort(dims.rbegin(), dims.rend());
   for (const std::int64_t dim : dims) {
     if (is_single(*nested(self), dim)) {
-      // A batch behind a dimension that goes comes to the front.
+      // If the dimension before the batch is removed, the batch comes first.
       const bool to_front = dim == 0 && !impl.structure().batch_first;
       Structure structure = nested(self)->structure();
       structure.batch_first = structure.batch_first || to_front;
@@ -101,12 +101,12 @@ void call_squeeze(Call& call) {
   finish_shape(call, self);
 }
 
-/// The sizes for the values, of sizes for the tensor; those of the batch and of ragged dimensions stay.
+/// Converts the tensor's sizes to sizes of the values; batch and ragged sizes must not change.
 void call_expand(Call& call) {
   at::Tensor self = call.tensor("self");
   auto sizes = call.has("other") ? call.tensor("other").sizes().vec() : *call.integers("size");
   if (nested(self) == nullptr) {
-    // A plain tensor of the padded shape, which takes no memory; operators leave its padding out.
+    // Expands a plain tensor to the padded shape, without memory; operators ignore its padding.
     call.finish(self.expand(sizes));
     return;
   }
@@ -122,7 +122,7 @@ void call_expand(Call& call) {
     if (dim && !structure.is_ragged(*dim)) {
       to[static_cast<std::size_t>(structure.values_dim(*dim))] = size;
     } else {
-      call.expect(size == -1 || size == self.size(at), "expected a batch and ragged sizes that stay, (",
+      call.expect(size == -1 || size == self.size(at), "expected unchanged batch and ragged sizes, (",
                   join(self.sizes()), "), got (", join(sizes), ") for elements ", text_of_shapes(impl));
     }
   }

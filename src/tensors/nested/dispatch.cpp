@@ -1,4 +1,4 @@
-// Kernels for nested tensors of every operator that LibTorch knows, in front of autograd.
+// Kernels for nested tensors of every LibTorch operator, in front of autograd.
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,7 +30,7 @@ bool writes_first(const c10::FunctionSchema& schema) {
   return !arguments.empty() && arguments[0].alias_info() != nullptr && arguments[0].alias_info()->isWrite();
 }
 
-/// A view of a copy: who writes to it writes to the copy, and so to the tensor that was copied.
+/// Makes the result a view of a copy: in-place writes reach the copy, and through it the copied tensor.
 void pass_writes_on(const c10::IValue& result, const at::Tensor& copy) {
   if (result.isTensorList()) {
     for (const at::Tensor& part : result.toTensorVector()) {

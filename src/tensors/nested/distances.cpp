@@ -1,4 +1,4 @@
-// Distances between all tokens of two batches, and sums of products along chosen dimensions.
+// Distances between all tokens of two batches, and tensordot.
 #include <algorithm>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// To one table of vectors packed; between the tokens of two sequences per element.
+/// Packed if the second argument is a plain table of vectors; per element between two sequences.
 void call_cdist(Call& call) {
   const at::Tensor first = call.tensor("x1"), second = call.tensor("x2");
   const NestedTensorImpl *left = nested(first), *right = nested(second);
@@ -39,7 +39,8 @@ void call_cdist(Call& call) {
   call.result(0) = wrap(call.result(0).toTensor(), left->structure());
 }
 
-/// Of the tensor: the values' dimensions. `rows`: whether batch and all ragged ones are among them.
+/// Converts dimensions of the tensor to those of the values. `rows`: set to true if the batch and all ragged dimensions
+/// are included.
 std::vector<std::int64_t> values_dims_of(Call& call, const at::Tensor& tensor, const std::vector<std::int64_t>& dims,
                                          bool& rows) {
   const NestedTensorImpl& impl = *nested(tensor);

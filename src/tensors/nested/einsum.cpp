@@ -1,4 +1,4 @@
-// einsum of nested tensors: on the packed values where every token counts by itself, per element elsewhere.
+// einsum of nested tensors: on the packed values if each token is independent, else per element.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -47,7 +47,7 @@ class Einsum {
   at::Tensor compute() { return is_per_row() ? compute_packed() : compute_per_element(); }
 
  private:
-  /// With letters of their own for the dimensions that an ellipsis stands for: as LibTorch aligns them, at the right.
+  /// Replaces an ellipsis with new letters for its dimensions, aligned at the right as in LibTorch.
   std::string without_ellipsis(std::string equation) const {
     static const std::string dots = "...";
     if (equation.find(dots) == std::string::npos) {
@@ -87,7 +87,7 @@ class Einsum {
       result = equation.substr(arrow + 2);
       const std::size_t found = result.find(dots);
       found == std::string::npos ? result : result.replace(found, 3, letters);
-    } else {  // the ellipsis, then letters that stand once
+    } else {  // the ellipsis, then letters that occur once
       std::string sorted = equation.substr(0, arrow);
       std::sort(sorted.begin(), sorted.end());
       result = letters;
@@ -132,7 +132,7 @@ class Einsum {
     return out;
   }
 
-  /// Whether batch and ragged letters can be one: all NestedTensors have them alike, and the result has all or none.
+  /// True if batch and ragged letters can be merged: all NestedTensors share them, and the result has all or none.
   bool is_per_row() const {
     const bool has_batch = out_.find(batch_) != std::string::npos;
     if (has_batch ? ragged_of(out_) != ragged_ || out_.find(batch_) > 1 : !ragged_of(out_).empty()) {

@@ -1,4 +1,4 @@
-// Between packed values and separate elements.
+// Conversion between packed values and separate elements.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Dimensions of an element in the order of the values: ragged ones, then static ones.
+/// Returns the dimensions of an element in the order of the values: ragged, then static.
 c10::DimVector order_of_values(const c10::DimVector& ragged_dims, std::int64_t rank) {
   c10::DimVector order(ragged_dims);
   for (std::int64_t dim = 0; dim < rank; ++dim) {

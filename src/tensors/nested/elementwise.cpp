@@ -1,4 +1,4 @@
-// Operators on each value by itself: one call on the packed values, after broadcasting.
+// Elementwise operators: one call on the packed values, after broadcasting.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Fills a tensor argument; other nested tensors must have the same ragged sizes.
+/// Fits a tensor argument to the values; other nested tensors must have the same ragged sizes.
 at::Tensor fit(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to) {
   const NestedTensorImpl* other = nested(tensor);
   if (other == nullptr) {
@@ -26,7 +26,7 @@ at::Tensor fit(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to)
   return values_of(tensor);
 }
 
-/// Whether `b` has size 1 where both differ.
+/// Returns true if `b` has size 1 wherever both differ.
 bool is_larger(const Ragged& a, const Ragged& b) {
   if (&a == &b || a.rank() != b.rank() || a.batch() != b.batch()) {
     return a.rank() > b.rank();
@@ -40,7 +40,8 @@ bool is_larger(const Ragged& a, const Ragged& b) {
 void call_elementwise(Call& call) {
   const bool in_place = call.is_in_place();
   at::Tensor first = call.first_nested();
-  for (std::size_t at = 0; at < call.size() && !in_place; ++at) {  // others have size 1 where this one is longer
+  for (std::size_t at = 0; at < call.size() && !in_place; ++at) {  // other arguments have size 1 where this one is
+                                                                   // longer
     const NestedTensorImpl* other = call[at].isTensor() ? nested(call[at].toTensor()) : nullptr;
     if (other != nullptr && is_larger(*other->structure().ragged, *nested(first)->structure().ragged)) {
       first = call[at].toTensor();
@@ -75,7 +76,7 @@ void call_elementwise(Call& call) {
 }
 
 void add_elementwise(OperatorTable& table) {
-  // Those without the tag (leaky_relu: in LibTorch 2.11), and those whose random numbers are drawn value by value.
+  // Operators without the tag (leaky_relu in LibTorch 2.11), and those that draw random numbers per value.
   table.add(Way::packed, call_elementwise,
             {"dropout",
              "alpha_dropout",

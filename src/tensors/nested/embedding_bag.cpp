@@ -1,4 +1,4 @@
-// Bags of embeddings: one for each sequence of numbers.
+// embedding_bag: one bag per sequence.
 #include <utility>
 
 #include "tensors/nested/operators.hpp"
@@ -6,7 +6,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Offsets are those of the sequences: given ones must be the same.
+/// Checks that offsets in the arguments equal those of the sequences.
 void expect_own_offsets(Call& call, const at::Tensor& offsets, const NestedTensorImpl& impl) {
   if (!offsets.defined() || offsets.numel() == 0) {
     return;
@@ -17,7 +17,7 @@ void expect_own_offsets(Call& call, const at::Tensor& offsets, const NestedTenso
               (offsets.numel() == ragged.batch() || offsets.numel() == ragged.batch() + 1);
   if (fits && offsets.is_cpu()) {
     fits = offsets.to(at::kLong).equal(own.narrow(0, 0, offsets.numel()));
-  } else if (fits) {  // on the device they are not read
+  } else if (fits) {  // offsets on a device are not read
     fits = offsets.const_data_ptr() == own.const_data_ptr();
   }
   call.expect(fits, "expected no offsets, or offsets() of the NestedTensor, got others of shape (",
@@ -44,7 +44,7 @@ void call_embedding_bag(Call& call) {
   call.run();
 }
 
-/// Of the rows of a table that are looked up.
+/// Renormalizes the looked-up rows of a table.
 void call_embedding_renorm(Call& call) {
   const at::Tensor indices = call.tensor("indices");
   call.expect(nested(call.tensor("self")) == nullptr, "expected a plain weight, got a NestedTensor");

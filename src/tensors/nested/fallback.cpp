@@ -1,4 +1,4 @@
-// Operators that have no kernel for packed values: one call per element.
+// Operators without a kernel for packed values: one call per element.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::array<std::string_view, 10> dim_arguments = {"dim",       "dims",    "dim0", "dim1",  "dim2",
                                                             "start_dim", "end_dim", "axis", "axis0", "axis1"};
-/// Length of the element that stands for those of an empty batch: kernels of convolutions must fit in.
+/// Length of the placeholder element for an empty batch: must be large enough for convolution kernels.
 constexpr std::int64_t placeholder_length = 32;
 
-/// From the tensor's dimensions to those of an element.
+/// Converts dimensions of the tensor to dimensions of an element.
 c10::IValue map_dims(Call& call, const c10::IValue& dims, const NestedTensorImpl& impl) {
   const auto map = [&](std::int64_t dim) {
     const auto mapped = impl.structure().element_dim(dim, impl.element_rank());
@@ -38,7 +38,7 @@ c10::IValue map_dims(Call& call, const c10::IValue& dims, const NestedTensorImpl
   return out;
 }
 
-/// The elements of an argument's tensors, or the argument for all of them.
+/// An argument for each element: the elements of its nested tensors, or the same value for all.
 class ArgumentByElement {
  public:
   ArgumentByElement(Call& call, const c10::IValue& value, const NestedTensorImpl& first) : value_(value) {
@@ -68,7 +68,7 @@ class ArgumentByElement {
     }
     return value_.isTensor() ? c10::IValue(out.front()) : c10::IValue(out);
   }
-  /// Of an argument that is one tensor.
+  /// The values of an argument that is one tensor.
   const at::Tensor& values() const { return values_.front(); }
 
  private:
@@ -141,7 +141,7 @@ at::Tensor nest_results(const PerElement& results, std::size_t which, const Nest
                      join(elements.front().sizes()), ") and (", join(element.sizes()), ")");
   }
   if (!ragged_dims && rank == like.element_rank()) {
-    // Whether a dimension is ragged must not depend on the lengths of one batch.
+    // The ragged dimensions must not depend on the lengths of one batch.
     ragged_dims = like.structure().ragged_dims;
     if (!results.empty_batch) {
       bool same_everywhere = true;
@@ -206,7 +206,8 @@ void call_per_element(Call& call) {
   call.finish(std::move(out));
 }
 
-/// Along a static dimension one call on the values, whose sizes may change there; along a ragged one per element.
+/// Along a static dimension, one call on the values, whose sizes may change there; along a ragged one, one call per
+/// element.
 static void call_along_dim(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);
@@ -231,7 +232,7 @@ static void call_along_dim(Call& call) {
 }
 
 void add_fallback(OperatorTable& table) {
-  // Of the elements by themselves, without a use in training that would be worth a kernel.
+  // These are per-element operators without a use in training that justifies a kernel.
   table.add(Way::fallback, call_per_element, {"renorm", "tril", "triu", "im2col"});
   table.add(
       Way::mixed, call_along_dim,

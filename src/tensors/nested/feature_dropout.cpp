@@ -1,4 +1,4 @@
-// Dropout of whole channels: of the first two dimensions of the tensor, as LibTorch counts them.
+// Dropout of whole channels: over the first two dimensions of the tensor, as in LibTorch.
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -10,8 +10,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// One random number for each channel of each element, or for each token where dimension 1 is the length. Those of the
-/// padded positions are drawn too, so that the others are LibTorch's for the padded tensor.
+/// Draws one random number per channel of each element, or per token if dimension 1 is the length. Also draws numbers
+/// for padding, so that the others equal LibTorch's for the padded tensor.
 template <bool is_alpha>
 void call_feature_dropout(Call& call) {
   const at::Tensor self = call[0].toTensor();
@@ -27,7 +27,7 @@ void call_feature_dropout(Call& call) {
       sizes[0] = self.size(0);
       sizes[1] = self.size(1);
       scale = at::empty(sizes, values.options().requires_grad(false)).bernoulli_(1 - p);
-      if (is_alpha) {  // keeps mean and variance of what selu returns
+      if (is_alpha) {  // keeps mean and variance of selu's output
         constexpr double alpha = 1.7580993408473766;
         const double slope = 1 / std::sqrt((alpha * alpha * p + 1) * (1 - p));
         shift = broadcast_to_values(call, (scale - 1) * (alpha * slope) + alpha * slope * p, impl);

@@ -35,7 +35,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// As the kernels' arguments: whole rows, one behind the other.
+/// Returns contiguous rows, as the kernels expect.
 at::Tensor packed_rows(const at::Tensor& values) { return values.contiguous(); }
 
 // ---- CUDA: one call for all sequences -------------------------------------------------------------------------------
@@ -54,11 +54,11 @@ bool same_are_empty(const Ragged& a, const Ragged& b) {
 
 AttentionKernel find_cuda_kernel(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                                  const FusedAttention& attention) {
-  constexpr std::int64_t most_blocks = 65535;  // of a grid along its second and third dimension
+  constexpr std::int64_t most_blocks = 65535;  // limit of a grid's second and third dimension
   const auto type = queries.scalar_type();
   const bool half = type == at::kHalf || type == at::kBFloat16;
   const std::int64_t size = queries.size(-1), own = values.size(-1), step = half ? 8 : 4;
-  // The kernels take the first position of a causal mask from the last one, LibTorch's mask from the first.
+  // The kernels align a causal mask to the last position, LibTorch's mask to the first.
   const bool fits = (half || type == at::kFloat) && size % step == 0 && own % step == 0 && size > 0 && own > 0 &&
                     attention.queries->batch() <= most_blocks && with_heads(queries).size(1) <= most_blocks &&
                     std::max(queries.size(0), keys.size(0)) <= std::numeric_limits<std::int32_t>::max() &&
@@ -67,13 +67,13 @@ AttentionKernel find_cuda_kernel(const at::Tensor& queries, const at::Tensor& ke
   if (!fits) {
     return AttentionKernel::none;
   }
-  // The GPU, and what the program allows: as for a batch of one sequence.
+  // Checks the GPU and the program's settings with a batch of one sequence.
   const auto batch = [](const at::Tensor& x) { return with_heads(x.detach()).transpose(0, 1).unsqueeze(0); };
   const auto choice = static_cast<at::SDPBackend>(at::_fused_sdp_choice(
       batch(queries), batch(keys), batch(values), {}, attention.dropout, attention.is_causal, attention.scale));
   const at::Context& context = at::globalContext();
   const bool flash = choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::cudnn_attention;
-  // Larger sizes have no derivative on some GPUs.
+  // Larger sizes have no gradient kernel on some GPUs.
   if (flash && half && size == own && size <= 192 && context.userEnabledFlashSDP()) {
     return AttentionKernel::flash;
   }
@@ -81,12 +81,12 @@ AttentionKernel find_cuda_kernel(const at::Tensor& queries, const at::Tensor& ke
   return efficient && context.userEnabledMemEfficientSDP() ? AttentionKernel::efficient : AttentionKernel::none;
 }
 
-/// The result, and what the derivative needs: logsumexp and the state of the random numbers.
+/// The result and the tensors that backward needs: logsumexp and the random state.
 struct Attended {
   at::Tensor out, logsumexp, seed, offset;
 };
 
-/// Arguments of the kernels on CUDA.
+/// Lengths as arguments of the CUDA kernels.
 struct CudaLengths {
   CudaLengths(const FusedAttention& attention, at::Device device)
       : queries(attention.queries->starts_on(device)),
@@ -152,7 +152,7 @@ at::Tensor block_with_heads(const at::Tensor& values, const RaggedPtr& lengths, 
   return out.dim() == 4 ? out : out.unsqueeze(1);
 }
 
-/// Calls `function(run)` for runs with queries and keys.
+/// Calls `function(run)` for each run that has queries and keys.
 void each_run_on_cpu(const at::Tensor& q, const FusedAttention& attention,
                      const std::function<void(const Run&)>& function) {
   const Structure query = *layout_of_sequences(q, attention.queries).structure,
@@ -169,7 +169,7 @@ void each_run_on_cpu(const at::Tensor& q, const FusedAttention& attention,
   });
 }
 
-/// Of (count, heads, length), at the run's rows.
+/// Returns logsumexp as (count, heads, length) for the run's rows.
 at::Tensor logsumexp_of_run(const at::Tensor& all, const RaggedPtr& lengths, const Run& run) {
   const std::int64_t heads = all.size(1), rows = lengths->rows_of(run.first);
   return all.narrow(0, lengths->begin(run.first), run.count * rows).view({run.count, heads, rows});
@@ -212,7 +212,7 @@ variable_list attend_on_cpu_backward(const at::Tensor& gradient, const variable_
 
 // ---- both -----------------------------------------------------------------------------------------------------------
 
-/// With scores, by operators that have gradients of gradients.
+/// Attends with explicit scores, by operators that support double backward.
 at::Tensor attend_by_scores(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const FusedAttention& attention) {
   const Layout queries = layout_of_sequences(q, attention.queries), keys = layout_of_sequences(k, attention.keys);
@@ -273,10 +273,10 @@ struct Attention : torch::autograd::Function<Attention> {
   static variable_list differentiable_backward(AutogradContext* context, const FusedAttention& attention,
                                                const variable_list& saved, const at::Tensor& gradient) {
     check<DataError>(attention.dropout == 0 && !attention.is_causal, "nested_tensor.attention",
-                     "expected attention without dropout and causal mask for gradients of gradients, got a fused "
+                     "expected no dropout and no causal mask for gradients of gradients, got a fused "
                      "kernel with them; switch fused kernels off before the forward pass: "
                      "at::globalContext().setSDPUseFlash(false) and setSDPUseMemEfficient(false)");
-    // Each one under a name of its own: the same tensor may be queries and keys.
+    // Aliases the saved tensors: the same tensor may be queries and keys.
     const variable_list own = {at::alias(saved[0]), at::alias(saved[1]), at::alias(saved[2])};
     variable_list wanted, out(own.size());
     std::vector<std::size_t> places;
@@ -318,7 +318,7 @@ AttentionKernel find_attention_kernel(const at::Tensor& queries, const at::Tenso
   if (queries.is_cuda()) {
     return find_cuda_kernel(queries, keys, values, attention);
   }
-  // One call for each run costs more than products of short sequences (./dev bench nested).
+  // For short sequences one call per run costs more than explicit products (./dev bench nested).
   constexpr std::int64_t long_enough = 16;
   const bool on_cpu = queries.is_cpu() && attention.dropout == 0 && values.size(-1) == queries.size(-1) &&
                       attention.keys->rows() >= long_enough * attention.keys->batch() &&

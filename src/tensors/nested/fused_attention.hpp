@@ -1,4 +1,4 @@
-// Attention of packed sequences by LibTorch's fused kernels, which never hold the scores.
+// Attention of packed sequences by LibTorch's fused kernels, which do not store the scores.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,23 @@
 namespace danling::inline v0::detail {
 
 struct FusedAttention {
-  RaggedPtr queries, keys;  ///< lengths of the sequences
+  RaggedPtr queries, keys;  ///< sequence lengths
   double scale = 1, dropout = 0;
   bool is_causal = false;
 };
 
 enum class AttentionKernel { none, flash, efficient, cpu };
 
-/// For values (rows, [heads,] size). `none` where no kernel takes them, or the program has switched off those that do:
-/// at::globalContext().setSDPUseFlash(false), setSDPUseMemEfficient(false). The same with gradients and without.
+/// Chooses a kernel for values (rows, [heads,] size); `none` if no kernel supports them or the program disables those
+/// that do: at::globalContext().setSDPUseFlash(false), setSDPUseMemEfficient(false). The choice does not depend on
+/// gradients.
 AttentionKernel find_attention_kernel(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                                       const FusedAttention& attention);
-/// Whether the program allows a kernel at all.
+/// Returns true if the program allows any fused kernel.
 bool may_fuse_attention();
 
-/// (rows of the queries, [heads,] size). Differentiable; twice without dropout and mask, by computing the scores then.
+/// Returns (rows of the queries, [heads,] size). Differentiable; twice without dropout and mask, by computing the
+/// scores.
 at::Tensor attend_fused(AttentionKernel kernel, const at::Tensor& queries, const at::Tensor& keys,
                         const at::Tensor& values, const FusedAttention& attention);
 

@@ -50,10 +50,11 @@ NestedTensorImpl::NestedTensorImpl(std::shared_ptr<Deferred> values, Structure s
 }
 
 void NestedTensorImpl::finish_construction() {
-  // Otherwise LibTorch's kernels for views would come first in InferenceMode, where this tensor is not one of its own.
-  // TensorImpl::is_inference asserts in debug builds that the key is there: code here asks the version counter instead.
+  // With this key, LibTorch's view kernels would run first in InferenceMode, where this tensor is not an inference
+  // tensor. TensorImpl::is_inference asserts in debug builds that the key is set, so code here reads the version
+  // counter instead.
   key_set_ = key_set_.remove(c10::DispatchKey::ADInplaceOrView);
-  // Autocast treats it as a tensor of its device, also beside no plain one.
+  // Autocast treats the tensor as one of its device, even without plain tensors among the arguments.
   key_set_ = key_set_ | c10::getAutocastRelatedKeySetFromBackend(
                             c10::toBackendComponent(c10::computeDispatchKey(std::nullopt, std::nullopt, device())));
   set_storage_access_should_throw();
@@ -69,7 +70,7 @@ void NestedTensorImpl::update_sizes() {
                                               : values_sizes()[static_cast<std::size_t>(structure_.values_dim(dim))]);
   }
   sizes.insert(sizes.begin() + structure_.batch_dim(rank), structure_.batch());
-  // Those of the padded tensor. Only numel is another: it counts the values.
+  // Sizes are those of the padded tensor; only numel differs: it counts the values.
   set_custom_sizes_strides(SizesStridesPolicy::Default);
   set_sizes_contiguous(sizes);
   set_custom_sizes_strides(SizesStridesPolicy::CustomSizes);

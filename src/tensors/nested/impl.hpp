@@ -1,4 +1,4 @@
-// The tensor behind a NestedTensor: packed values, the sizes of the elements, and its place in autograd.
+// Implementation of a NestedTensor: packed values, sizes of the elements, and its node in autograd.
 #pragma once
 
 #include <cstdint>
@@ -25,35 +25,35 @@ namespace danling::inline v0::detail {
 
 inline constexpr c10::DispatchKey autograd_nested_key = c10::DispatchKey::AutogradPrivateUse2;
 
-/// How packed values become elements. The values are (rows, static sizes...): the ragged dimensions of an element are
-/// merged into its rows, in their order, and the static ones follow in theirs.
+/// Layout of the elements in the packed values, (rows, static sizes...): the ragged dimensions of an element are merged
+/// into rows in their order; the static dimensions follow in their order.
 ///
-/// Two ways to count dimensions: those of an element begin with 0; those of the tensor have the batch at `batch_dim()`.
+/// Dimensions are counted in an element, from 0, or in the tensor, with the batch at `batch_dim()`.
 struct Structure {
   RaggedPtr ragged;
-  c10::DimVector ragged_dims;  ///< of an element, ascending
-  bool batch_first = true;     ///< else the batch is dimension 1, behind the first one of the elements
+  c10::DimVector ragged_dims;  ///< counted in an element, ascending
+  bool batch_first = true;     ///< else the batch is dimension 1, after the first dimension of the elements
   double padding_value = 0;
-  bool mask_value = false;  ///< of padding, in masks
-  bool guessed = false;     ///< all sizes were equal, so the first dimension was taken for the ragged one
+  bool mask_value = false;  ///< value of padding in masks
+  bool guessed = false;     ///< all sizes were equal, so the first dimension was taken as ragged
 
   std::int64_t batch() const { return ragged->batch(); }
   bool is_ragged(std::int64_t element_dim) const;
-  /// Dimensions of an element with `values` of so many.
+  /// Returns the rank of an element whose values have this rank.
   std::int64_t element_rank(std::int64_t values_rank) const {
     return static_cast<std::int64_t>(ragged_dims.size()) + values_rank - 1;
   }
   std::int64_t batch_dim(std::int64_t element_rank) const { return batch_first || element_rank == 0 ? 0 : 1; }
-  /// The dimension of an element; nothing for the batch. `dim` as in at::Tensor: from -rank to rank - 1.
-  /// @throws DataError beyond these
+  /// Converts a dimension of the tensor (from -rank to rank - 1) to one of an element; nullopt for the batch.
+  /// @throws DataError out of this range
   std::optional<std::int64_t> element_dim(std::int64_t dim, std::int64_t element_rank) const;
-  /// The inverse.
+  /// The inverse of element_dim.
   std::int64_t tensor_dim(std::int64_t element_dim, std::int64_t element_rank) const;
-  /// Of the values, 1 or above, for a static dimension of the elements.
+  /// Returns the dimension of the values (1 or above) for a static dimension of the elements.
   std::int64_t values_dim(std::int64_t element_dim) const;
-  /// Which ragged dimension this one is.
+  /// Returns the index among the ragged dimensions.
   std::size_t ragged_index(std::int64_t element_dim) const;
-  /// Both describe the same elements but for sizes of static dimensions.
+  /// Returns true if both describe the same elements, except for sizes of static dimensions.
   bool matches(const Structure& other) const {
     return same(ragged, other.ragged) && ragged_dims == other.ragged_dims && batch_first == other.batch_first;
   }
@@ -64,9 +64,9 @@ class NestedTensorImpl final : public c10::TensorImpl {
   NestedTensorImpl(at::Tensor values, Structure structure);
   NestedTensorImpl(std::shared_ptr<Deferred> values, Structure structure);
 
-  /// Without the history that the wrapper itself may have: see values_of. Computed now if they are deferred.
+  /// Computes deferred values. Excludes history of the wrapper itself: see values_of.
   const at::Tensor& values() const { return deferred_ == nullptr ? values_ : deferred_->values(); }
-  /// Null unless it was made without values.
+  /// Null unless the values are deferred.
   const std::shared_ptr<Deferred>& deferred() const { return deferred_; }
   c10::IntArrayRef values_sizes() const { return deferred_ == nullptr ? values_.sizes() : deferred_->shape().sizes; }
   const Structure& structure() const { return structure_; }
@@ -76,7 +76,7 @@ class NestedTensorImpl final : public c10::TensorImpl {
   }
   /// Sizes of one element.
   c10::DimVector element_sizes(std::int64_t element) const;
-  void set_values(at::Tensor values);  ///< of the same shape
+  void set_values(at::Tensor values);  ///< new values of the same shape
   void set_structure(at::Tensor values, Structure structure);
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
@@ -85,9 +85,9 @@ class NestedTensorImpl final : public c10::TensorImpl {
                                                          bool allow_tensor_metadata_change) const override;
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) override;
 
-  /// Where the values were gathered from another tensor: what is written to these in place is written there too.
+  /// Set if the values were gathered from another tensor: writes in-place changes back to that tensor.
   std::function<void(const at::Tensor& values)> write_back;
-  const torch::autograd::Node* history = nullptr;  ///< the node that `wrap` gave it: its gradient is that of the values
+  const torch::autograd::Node* history = nullptr;  ///< the node that `wrap` set, whose gradient is that of the values
 
  protected:
   std::int64_t numel_custom() const override;
@@ -104,54 +104,55 @@ class NestedTensorImpl final : public c10::TensorImpl {
   Structure structure_;
 };
 
-/// Null for any other tensor.
+/// Returns null for other tensors.
 inline NestedTensorImpl* nested(const at::Tensor& tensor) {
   return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has(nested_key)
              ? static_cast<NestedTensorImpl*>(tensor.unsafeGetTensorImpl())
              : nullptr;
 }
 
-/// A nested tensor over the values, whose gradient flows into theirs.
+/// Wraps values in a nested tensor, whose gradient flows into them.
 at::Tensor wrap(at::Tensor values, Structure structure);
 at::Tensor wrap(std::shared_ptr<Deferred> values, Structure structure);
-/// The packed values, as a part of the graph of `tensor`.
+/// Returns the packed values, connected to the graph of `tensor`.
 at::Tensor values_of(const at::Tensor& tensor);
-/// Whether autograd knows the wrapper by something else than its values: it is a leaf, a custom function made it, or
-/// someone waits for its gradient.
+/// Returns true if autograd tracks the wrapper other than by its values: it is a leaf, the result of a custom function,
+/// or has a gradient hook.
 bool has_own_history(const at::Tensor& tensor);
-/// To be called before a change in place, which autograd could not record for a leaf.
-/// @throws DataError for a leaf that requires gradients, where they are recorded
+/// Call it before an in-place change: autograd cannot record one for a leaf.
+/// @throws DataError for a leaf that requires gradients, in a mode that records them
 void expect_changeable(const at::Tensor& tensor, std::string_view operation);
-/// After an operator has changed them in place.
+/// Call it after an operator has changed the values in place.
 void replace_values(const at::Tensor& tensor, at::Tensor values);
-/// Takes the tensor out of the graph; it requires no gradients.
+/// Detaches the tensor; it then requires no gradients.
 void forget_history(const at::Tensor& tensor);
 
-/// Values of `padded`, which has the tensor's dimensions: its rows that are not padding. Differentiable, twice too.
+/// Returns the rows of `padded`, which has the tensor's dimensions, without padding. Twice differentiable.
 at::Tensor pack(const at::Tensor& padded, const Structure& structure);
-/// The tensor's dimensions, with `fill` where elements end. Differentiable with respect to the values.
+/// Returns a tensor of the padded sizes, with `fill` after the end of each element. Differentiable with respect to the
+/// values.
 at::Tensor pad(const at::Tensor& values, const Structure& structure, double fill);
 
-/// Contiguous, with the numbers in memory: LibTorch can leave out zeros (in gradients of gradients), conjugation,
-/// signs.
+/// Returns a contiguous tensor with its numbers in memory, since LibTorch may leave out zeros (in gradients of
+/// gradients), conjugation and signs.
 at::Tensor readable(const at::Tensor& plain);
 
-/// Views of the elements' values.
+/// Returns views of the elements.
 std::vector<at::Tensor> elements_of(const at::Tensor& tensor);
 at::Tensor element_of(const at::Tensor& tensor, std::int64_t element);
 at::Tensor element_of(const at::Tensor& values, const Structure& structure, std::int64_t element);
-/// Packs tensors of one rank; `ragged_dims` are those along which their sizes differ, unless they are given. `like`:
-/// for the rest of the structure.
+/// Packs tensors of one rank. `ragged_dims` defaults to the dimensions whose sizes differ; `like` provides the other
+/// settings.
 at::Tensor nest(const std::vector<at::Tensor>& elements, const Structure& like,
                 std::optional<c10::DimVector> ragged_dims = std::nullopt);
-/// The dimensions along which sizes differ; the first one where none do.
+/// Returns the dimensions whose sizes differ, or the first one if none differ.
 c10::DimVector find_ragged_dims(const std::vector<at::Tensor>& elements);
 
-/// "(3, 4), (5, 4)": sizes of the elements, of which long lists show the first.
-/// Made when it is read: most errors that would hold it do not occur.
+/// Sizes of the elements as "(3, 4), (5, 4)"; long lists are cut. Built on conversion, so that checks that pass cost
+/// nothing.
 class ShapesText {
  public:
-  /// Of a plain tensor its shape; nothing without one.
+  /// The shape of a plain tensor; empty for null.
   explicit ShapesText(const c10::TensorImpl* tensor) : tensor_(tensor) {}
   operator std::string_view() const;
 
@@ -161,8 +162,8 @@ class ShapesText {
 };
 inline ShapesText text_of_shapes(const NestedTensorImpl& tensor) { return ShapesText(&tensor); }
 inline ShapesText text_of_shapes(const at::Tensor& tensor) { return ShapesText(tensor.unsafeGetTensorImpl()); }
-/// The end of an error about two tensors of different layouts, which their shapes do not show: where the batch is,
-/// which dimensions are ragged. Empty if they agree.
+/// Text to append to an error about two tensors whose layouts differ (batch dimension, ragged dimensions), which their
+/// shapes do not show. Empty if they agree.
 std::string text_of_layouts(const NestedTensorImpl& one, const NestedTensorImpl& other);
 
 }  // namespace danling::inline v0::detail

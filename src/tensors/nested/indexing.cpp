@@ -1,4 +1,4 @@
-// Reading and writing by index tensors and masks: index, index_put_, masked_select, take, gather.
+// Indexing with index tensors and masks: index, index_put_, masked_select, take, gather.
 #include <algorithm>
 #include <optional>
 
@@ -34,8 +34,8 @@ Indices to_indices(const std::vector<at::Tensor>& tensors) {
 
 bool is_mask(const at::Tensor& index) { return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte; }
 
-/// A mask as one of the values' rows, or of the values: nested, or of the padded shape's first dimensions. Nothing for
-/// other indices.
+/// Returns a mask as a mask of rows or of values. Accepts nested masks and masks of the padded shape's first
+/// dimensions; nullopt for other indices.
 std::optional<at::Tensor> values_mask(Call& call, const at::Tensor& self, const at::Tensor& index) {
   const NestedTensorImpl& impl = *nested(self);
   const Structure& structure = impl.structure();
@@ -63,13 +63,13 @@ std::optional<at::Tensor> values_mask(Call& call, const at::Tensor& self, const 
   return pack(index, structure).to(at::kBool);
 }
 
-/// Chosen values in a row, of each element by itself. Waits for the device: the lengths depend on the mask.
+/// Selects values of each element. Waits for the device, since lengths depend on the mask.
 at::Tensor choose(Call& call, const at::Tensor& self, const at::Tensor& mask) {
   const NestedTensorImpl& impl = *nested(self);
   Structure structure = impl.structure();
   const std::int64_t last = structure.ragged_dims.empty() ? -1 : structure.ragged_dims.back();
   if (mask.dim() > 1 && last + 1 != static_cast<std::int64_t>(structure.ragged_dims.size())) {
-    // The values of an element do not lie in the order of its dimensions.
+    // The values of an element are not in the order of its dimensions.
     expect_fallback_allowed(call);
     std::vector<at::Tensor> chosen;
     for (std::int64_t element = 0; element < structure.batch(); ++element) {
@@ -93,7 +93,7 @@ at::Tensor choose(Call& call, const at::Tensor& self, const at::Tensor& mask) {
   return wrap(at::index(values_of(self), to_indices({mask})), std::move(structure));
 }
 
-/// Numbers along the batch of an index, or nothing when it is none over the batch alone.
+/// Returns the indices along the batch; nullopt if the index covers more than the batch.
 std::optional<std::vector<std::int64_t>> batch_index(Call& call, const at::Tensor& self, const at::Tensor& index) {
   const NestedTensorImpl& impl = *nested(self);
   if (!index.defined() || nested(index) != nullptr || index.dim() != 1) {
@@ -114,7 +114,7 @@ std::optional<std::vector<std::int64_t>> batch_index(Call& call, const at::Tenso
   return out;
 }
 
-/// The dimensions of the indices, from the tensor's to the values'; nothing when they index more than static
+/// Converts dimensions of the indices from the tensor's to the values'; nullopt if they index more than static
 /// dimensions.
 std::optional<std::vector<at::Tensor>> static_indices(const at::Tensor& self, const std::vector<at::Tensor>& indices) {
   const NestedTensorImpl& impl = *nested(self);
@@ -144,7 +144,7 @@ void call_index(Call& call) {
   const at::Tensor self = call.tensor("self");
   const auto indices = indices_of(call);
   if (nested(self) == nullptr) {
-    // Rows of a table, looked up by a nested tensor of numbers.
+    // Lookup of table rows by a nested tensor of indices.
     call.expect(indices.size() == 1 && !is_mask(indices[0]),
                 "expected a NestedTensor, or numbers of rows of the tensor ", "of shape (", join(self.sizes()),
                 "), got other NestedTensors as indices");
@@ -163,7 +163,7 @@ void call_index(Call& call) {
   if (const auto found = static_indices(self, indices)) {
     const at::Tensor values = at::index(values_of(self), to_indices(*found));
     Structure out = structure;
-    // An index of several dimensions, or several indices, change the number of dimensions in front of a ragged one.
+    // One multi-dimensional index, or several indices, change the number of dimensions before a ragged one.
     const bool shifts = values.dim() != impl.values().dim();
     for (std::size_t at = 0; shifts && at < indices.size(); ++at) {
       const auto dim = structure.element_dim(static_cast<std::int64_t>(at), impl.element_rank());
@@ -198,7 +198,7 @@ void call_index(Call& call) {
       defined, " indices for elements ", text_of_shapes(impl), "; index each of elements()");
 }
 
-/// The values to write for a mask: a number, or one for each place.
+/// Returns the values to write at a mask: one number, or one per valid position.
 at::Tensor plain_values(Call& call, const at::Tensor& values, const at::Tensor& self) {
   if (nested(values) == nullptr) {
     return values;
@@ -271,7 +271,7 @@ void call_index_put(Call& call) {
       text_of_shapes(impl), "; NestedTensor::set writes to each element");
 }
 
-/// In LibTorch a row of all chosen values; here one for each sequence, as the specification has it.
+/// Unlike LibTorch, which returns one row of all selected values, returns one row per sequence, as specified.
 void call_masked_select(Call& call) {
   const at::Tensor self = call.tensor("self"), mask = call.tensor("mask");
   call.expect(nested(self) != nullptr, "expected a NestedTensor, got one as a mask");
@@ -286,7 +286,7 @@ void call_masked_select(Call& call) {
   call.finish(choose(call, self, whole.expand_as(impl.values())));
 }
 
-/// Among all values, element by element.
+/// take: indexes all values, element by element.
 void call_take(Call& call) {
   const at::Tensor self = call.tensor("self"), index = call.tensor("index");
   if (nested(self) == nullptr) {
@@ -326,7 +326,7 @@ void call_gather(Call& call) {
   }
   call.expect(impl.structure().ragged->rank() == 1, "expected elements of one ragged dimension, got ",
               text_of_shapes(impl));
-  // Numbers within each sequence become numbers of rows.
+  // Converts indices within each sequence to row indices.
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(other.values().dim()), 1);
   sizes[0] = -1;
   const at::Tensor begins = impl.structure()

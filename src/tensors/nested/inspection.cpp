@@ -1,10 +1,10 @@
-// A tensor's place in the graph: leaving it, and becoming another tensor in set_data().
+// Detaching a tensor, and replacing its data in set_data().
 #include "tensors/nested/operators.hpp"
 
 namespace danling::inline v0::detail {
 namespace {
 
-/// set_data(), and so Module::to: whether one tensor can become another.
+/// Used by set_data() and Module::to: tests if one tensor can replace another.
 void call_can_copy(Call& call) {
   const bool both = nested(call.tensor("self")) != nullptr && nested(call.tensor("from")) != nullptr;
   call.finish({c10::IValue(both)});

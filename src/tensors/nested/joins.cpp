@@ -1,4 +1,4 @@
-// Several tensors in one: cat, stack and their like. Along a ragged dimension lengths add up, sequence by sequence.
+// Joins of several tensors: cat, stack and similar. Along a ragged dimension, lengths add up per sequence.
 #include <algorithm>
 #include <optional>
 
@@ -140,7 +140,7 @@ void call_stack(Call& call) {
     const NestedTensorImpl* impl = nested(tensor);
     call.expect(impl == nullptr || dim > impl->structure().batch_dim(impl->element_rank()),
                 "expected a dimension behind the batch, got ", call.integer("dim"),
-                ": there is no batch of batches; cat(tensors, ",
+                ": a NestedTensor has one batch dimension; cat(tensors, ",
                 impl == nullptr ? 0 : impl->structure().batch_dim(impl->element_rank()),
                 ") puts the elements of all into one");
   }

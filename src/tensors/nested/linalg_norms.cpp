@@ -17,7 +17,7 @@ std::optional<at::ScalarType> dtype_of(Call& call) {
   return call["dtype"].isNone() ? std::nullopt : std::optional(call["dtype"].toScalarType());
 }
 
-/// Of singular values: one call where both dimensions are static, else one per element.
+/// Norms of singular values: one call if both dimensions are static, else one per element.
 void call_by_singular_values(Call& call, const at::Tensor& self, const std::vector<std::int64_t>& dims) {
   const NestedTensorImpl& impl = *nested(self);
   const Structure& structure = impl.structure();
@@ -67,7 +67,7 @@ void finish_matrix_norm(Call& call, const at::Tensor& self, std::vector<std::int
   }
   call.expect(std::abs(order) == 1 || std::isinf(order), "expected the order 1, 2, inf, their negatives, 'fro' or ",
               "'nuc', got ", order);
-  // The largest or smallest of the sums over rows, or over columns.
+  // The largest or smallest of the sums over rows or columns.
   std::int64_t summed = std::abs(order) == 1 ? dims[0] : dims[1], rest = std::abs(order) == 1 ? dims[1] : dims[0];
   const at::Tensor sums = at::linalg_vector_norm(self, 1, {summed}, keepdim, dtype_of(call));
   rest -= !keepdim && summed < rest ? 1 : 0;
@@ -88,7 +88,8 @@ void call_linalg_norm(Call& call) {
                                        call.boolean("keepdim"), dtype_of(call)));
     return;
   }
-  call.expect(dims.has_value() && !dims->empty(), "expected dimensions beside an order, got none: that of all ",
+  call.expect(dims.has_value() && !dims->empty(),
+              "expected dimensions together with an order, got none; the norm of all ",
               "elements together is linalg_vector_norm");
   if (dims->size() == 1 && !call["ord"].isString()) {
     call.finish(at::linalg_vector_norm(self, call["ord"].toScalar(), *dims, call.boolean("keepdim"), dtype_of(call)));

@@ -1,4 +1,4 @@
-// Losses over valid values alone: padding of plain targets is left out, means divide by what is there.
+// Losses over valid positions: padding of plain targets is ignored, and means divide by the number of valid targets.
 #include <utility>
 
 #include "tensors/nested/broadcast.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t no_reduction = 0;  // at::Reduction::None
 
-/// Of the target that belongs to logits: the same sequences, without the dimension of the classes.
+/// Returns the structure of the target for logits of `structure`: without the class dimension.
 Structure without_dim(const Structure& structure, std::int64_t gone) {
   Structure out = structure;
   for (std::int64_t& dim : out.ragged_dims) {
@@ -18,7 +18,7 @@ Structure without_dim(const Structure& structure, std::int64_t gone) {
   return out;
 }
 
-/// Values of a target: nested, or padded.
+/// Returns the values of a nested or padded target.
 at::Tensor target_values(Call& call, const at::Tensor& target, const Structure& structure,
                          const NestedTensorImpl& input) {
   if (const NestedTensorImpl* own = nested(target)) {
@@ -40,13 +40,13 @@ at::Tensor target_values(Call& call, const at::Tensor& target, const Structure& 
   return pack(target, structure);
 }
 
-/// cross_entropy_loss, nll_loss_nd and the like: classes become dimension 1 of the values.
+/// cross_entropy_loss, nll_loss_nd and similar: moves the classes to dimension 1 of the values.
 void call_class_loss(Call& call) {
   at::Tensor input = call.tensor("self");
   const at::Tensor target = call.tensor("target");
   call.expect(nested(input) != nullptr || nested(target) != nullptr, "expected a NestedTensor as input or target");
   if (nested(input) == nullptr) {
-    // Padded logits (batch, classes, longest...) beside nested targets.
+    // Padded logits (batch, classes, longest...) with nested targets.
     const NestedTensorImpl& own = *nested(target);
     const bool probabilities = !at::isIntegralType(target.scalar_type(), /*includeBool=*/false);
     call.expect(!probabilities && input.dim() == own.dim() + 1 && own.structure().batch_first,
@@ -64,7 +64,7 @@ void call_class_loss(Call& call) {
       nested(call.tensor("self")) == nullptr ? impl.element_rank() - 1 : channel_dim(call, impl);
   const std::int64_t values_dim = impl.structure().values_dim(classes);
   const Structure kept = without_dim(impl.structure(), classes);
-  const bool probabilities = target.dim() == input.dim();  // for each class
+  const bool probabilities = target.dim() == input.dim();  // a probability per class
   at::Tensor packed = target_values(call, target, probabilities ? impl.structure() : kept, impl);
   const at::Tensor logits = values_of(input).movedim(values_dim, 1);
   packed = probabilities ? packed.movedim(values_dim, 1) : packed;
@@ -83,7 +83,7 @@ void call_class_loss(Call& call) {
   }
 }
 
-/// Losses of vectors, along the last dimension: a row of values is one of a plain batch.
+/// Losses of vectors along the last dimension: a row of values is a row of a plain batch.
 void call_vector_loss(Call& call) {
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
@@ -104,7 +104,7 @@ void call_vector_loss(Call& call) {
   }
 }
 
-/// Expands plain tensors to the nested one.
+/// Expands plain tensors to the nested tensor.
 void call_broadcast_tensors(Call& call) {
   std::vector<at::Tensor> tensors = call.tensors("tensors");
   const NestedTensorImpl* like = nullptr;
@@ -133,7 +133,7 @@ void add_losses(OperatorTable& table) {
             {"cosine_embedding_loss", "triplet_margin_loss", "multi_margin_loss", "multilabel_margin_loss",
              "pairwise_distance"});
   table.add(Way::packed, call_broadcast_tensors, {"broadcast_tensors"});
-  // One value for each of the input, whose reduction sees valid values alone.
+  // One loss per input value; the reduction covers only valid values.
   table.add(Way::packed, call_elementwise,
             {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy",
              "binary_cross_entropy_with_logits", "soft_margin_loss", "poisson_nll_loss", "hinge_embedding_loss",

@@ -12,18 +12,18 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// One factor: a nested tensor, or a plain one with a matrix for each element.
+/// One factor: a nested tensor, or a plain tensor with one matrix per element.
 struct Factor {
-  at::Tensor values;  ///< plain: (batch, sizes...)
+  at::Tensor values;  ///< plain factor: (batch, sizes...)
   Layout layout;
-  std::int64_t rank = 0;  ///< of the elements
-  at::Tensor given;       ///< for messages
+  std::int64_t rank = 0;  ///< rank of the elements
+  at::Tensor given;       ///< the argument, for messages
 
   bool is_ragged(std::int64_t dim) const { return layout.structure && layout.structure->is_ragged(dim); }
   std::int64_t size(std::int64_t dim) const {
     return layout.structure ? values.size(layout.structure->values_dim(dim)) : values.size(dim + 1);
   }
-  /// Of each of `batch` elements.
+  /// Returns the size of dimension `dim` in each of `batch` elements.
   std::vector<std::int64_t> sizes(std::int64_t dim, std::int64_t batch) const {
     std::vector<std::int64_t> out(static_cast<std::size_t>(batch));
     if (!is_ragged(dim)) {
@@ -59,7 +59,7 @@ Factor factor_of(Call& call, const at::Tensor& tensor, const NestedTensorImpl& o
   return {full.expand(sizes), {}, rank, tensor};
 }
 
-/// Makes the dimensions before the last two equal, where a static one may have size 1.
+/// Expands dimensions before the last two to equal sizes, where a static one has size 1.
 void broadcast_factors(Call& call, Factor& a, Factor& b, std::int64_t batch) {
   for (std::int64_t dim = 0; dim < a.rank - 2; ++dim) {
     const auto left = a.sizes(dim, batch), right = b.sizes(dim, batch);
@@ -74,7 +74,7 @@ void broadcast_factors(Call& call, Factor& a, Factor& b, std::int64_t batch) {
     const bool uniform = std::all_of(wanted.begin(), wanted.end(), [&](auto size) { return size == wanted.front(); });
     call.expect((all_one(left) || all_one(right)) && uniform, "expected elements with the same size of dimension ", dim,
                 ", got ", text_of_shapes(a.given), " and ", text_of_shapes(b.given));
-    if (small.is_ragged(dim)) {  // all of size 1: a static dimension, once the batch is plain
+    if (small.is_ragged(dim)) {  // all of size 1: static once the batch is plain
       call.expect(small.layout.structure->ragged->rank() == 1, "expected elements with the same size of dimension ",
                   dim, ", got ", text_of_shapes(a.given), " and ", text_of_shapes(b.given));
       std::vector<std::int64_t> full = {batch};
@@ -105,9 +105,9 @@ at::Tensor multiply_elements(Call& call, Factor a, Factor b) {
               "expected the columns of the first elements to be the rows of the second, got ", text_of_shapes(a.given),
               " and ", text_of_shapes(b.given),
               both ? ""
-                   : "; beside a ragged dimension a padded tensor must be nested too, as nested_like() and "
-                     "from_tensor_mask() make it");
-  // The result's dimensions: rows from the first factor, columns from the second, the rest from either.
+                   : "; with a ragged dimension, convert a padded tensor with nested_like() or "
+                     "from_tensor_mask()");
+  // Dimensions of the result: rows from the first factor, columns from the second, the rest from either.
   std::vector<const Factor*> from(static_cast<std::size_t>(rank), a.layout.structure ? &a : &b);
   from[static_cast<std::size_t>(row)] = &a;
   from[static_cast<std::size_t>(column)] = &b;
@@ -163,7 +163,7 @@ at::Tensor multiply_elements(Call& call, Factor a, Factor b) {
   return wrap(multiply(a.values, b.values), structure);
 }
 
-/// Whether the last two dimensions of all elements are static, and the others alike: one product of all rows.
+/// True if the last two dimensions of all elements are static and the others equal: one product of all rows.
 bool is_per_row(const NestedTensorImpl& a, const NestedTensorImpl& b) {
   const auto last_static = [](const NestedTensorImpl& one) {
     const std::int64_t rank = one.element_rank();
@@ -173,8 +173,8 @@ bool is_per_row(const NestedTensorImpl& a, const NestedTensorImpl& b) {
          a.element_rank() == b.element_rank();
 }
 
-/// Whether all elements have this size: they are features of whole sequences, which count as ragged in a batch whose
-/// sequences have equal sizes by chance.
+/// True if all elements have this size: then they are features of whole sequences, marked ragged only because all sizes
+/// in the batch are equal.
 bool has_sizes(const NestedTensorImpl& vectors, std::int64_t size) {
   const auto& sizes = vectors.structure().ragged->all_sizes();
   return std::all_of(sizes.begin(), sizes.end(), [&](std::int64_t own) { return own == size; });
@@ -212,8 +212,8 @@ void call_bmm(Call& call) {
   call.finish(multiply(call, self, other));
 }
 
-/// Tokens times a weight; or tokens that are columns times tokens that are rows: one product over the tokens of all
-/// elements, which is how TorchScript's derivative of a weight comes here.
+/// Tokens times a weight, or the gradient of a weight from TorchScript: columns of tokens times rows of tokens, one
+/// product over the tokens of all elements.
 void call_mm(Call& call) {
   const at::Tensor self = call.tensor("self"), other = call.tensor("mat2");
   const NestedTensorImpl *left = nested(self), *right = nested(other);
@@ -230,7 +230,7 @@ void call_mm(Call& call) {
   call.finish(at::mm(values_of(self).t(), values_of(other)));
 }
 
-/// alpha times the product plus beta times `self`.
+/// Adds alpha times the product and beta times `self`.
 void finish_sum(Call& call, at::Tensor product) {
   const at::Tensor self = call.tensor("self");
   const c10::Scalar beta = call["beta"].toScalar(), alpha = call["alpha"].toScalar();
@@ -254,10 +254,10 @@ at::Tensor product_of(Call& call, const char* first, const char* second) {
 
 void call_baddbmm(Call& call) { finish_sum(call, product_of(call, "batch1", "batch2")); }
 
-/// In LibTorch of matrices alone; here of tokens (batch, length, size) times a weight too.
+/// LibTorch accepts matrices only; here also tokens (batch, length, size) times a weight.
 void call_addmm(Call& call) { finish_sum(call, product_of(call, "mat1", "mat2")); }
 
-/// The products of all elements in one: their rows and columns must be static.
+/// Adds the products of all elements: their rows and columns must be static.
 void call_addbmm(Call& call) {
   const at::Tensor out = product_of(call, "batch1", "batch2");
   call.expect(nested(out) == nullptr, "expected elements whose products have one size, to add them, got ",

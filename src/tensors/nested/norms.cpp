@@ -1,4 +1,4 @@
-// Operators by channel: norms whose statistics go over all valid tokens, or over each sequence; prelu.
+// Operators per channel: norms with statistics over all valid tokens or over each sequence; prelu.
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -14,8 +14,8 @@ at::Tensor optional_tensor(Call& call, const char* argument) {
   return call[argument].isTensor() ? call[argument].toTensor() : at::Tensor();
 }
 
-/// The tensor, with its channels where channel_dim finds them. Elements of equal sizes may have them first or last;
-/// then their number, -1 if unknown, decides.
+/// Moves the channels to a static dimension as found by channel_dim. In elements of equal sizes the channels may be
+/// first or last; then the number of channels (-1 if unknown) decides.
 at::Tensor with_channels(Call& call, const at::Tensor& input, std::int64_t channels) {
   call.expect(nested(input) != nullptr, "expected a NestedTensor as input, got one as a weight");
   const NestedTensorImpl& impl = *nested(input);
@@ -26,7 +26,7 @@ at::Tensor with_channels(Call& call, const at::Tensor& input, std::int64_t chann
   }
   const c10::DimVector sizes = impl.element_sizes(0);
   const bool first = channels < 0 || sizes.front() == channels, last = channels < 0 || sizes.back() == channels;
-  call.expect(!first || !last, "expected elements whose channels are known: all sizes are equal, so dimension 0 and ",
+  call.expect(!first || !last, "expected one possible dimension of channels; all sizes are equal, so dimension 0 and ",
               rank - 1, " may both have ", channels < 0 ? "them" : concat("the ", channels), ", got ",
               text_of_shapes(impl), "; create the NestedTensor with the option ragged_dims");
   c10::DimVector rest;
@@ -36,7 +36,7 @@ at::Tensor with_channels(Call& call, const at::Tensor& input, std::int64_t chann
   return first ? with_ragged_dims(call, input, rest) : input;
 }
 
-/// Of the first of these arguments that is a tensor; -1 without.
+/// Returns the size of the first of these arguments that is a tensor; -1 if none is.
 std::int64_t num_channels(Call& call) {
   for (const char* argument : {"weight", "running_mean"}) {
     const at::Tensor tensor = call.has(argument) ? optional_tensor(call, argument) : at::Tensor();
@@ -56,8 +56,8 @@ void call_batch_norm(Call& call) {
   call.result(0) = wrap(call.result(0).toTensor().movedim(1, dim), impl.structure());
 }
 
-/// Each sequence and group by itself: (rows, channels, ...) with its statistics over rows, a group's channels and all
-/// that follows.
+/// Input of group and instance norms: (rows, channels, ...), with statistics per sequence and group over rows, channels
+/// of the group and all further dimensions.
 struct Normalised {
   at::Tensor values;          ///< (rows, channels, rest)
   at::Tensor mean, variance;  ///< (sequences, groups)
@@ -128,7 +128,7 @@ void call_instance_norm(Call& call) {
       wrap(with_weight(call, out.values, moved.scalar_type()).view(moved.sizes()).movedim(1, dim), impl.structure()));
 }
 
-/// One weight for all values, or one for each channel.
+/// prelu with one weight for all values or one per channel.
 void call_prelu(Call& call) {
   const at::Tensor self = call.tensor("self"), weight = call.tensor("weight");
   call.expect(nested(self) != nullptr && nested(weight) == nullptr,

@@ -1,4 +1,4 @@
-// Which operators take nested tensors, and how: one table, from which the kernels are registered and the guide is made.
+// The table of operators that accept nested tensors; kernels and the guide are generated from it.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,12 @@
 
 namespace danling::inline v0::detail {
 
-/// How an operator works on a nested tensor.
+/// Execution of an operator on a nested tensor.
 enum class Way {
   packed,   ///< one call on the packed values
-  offsets,  ///< per sequence, by a kernel that knows where each begins
+  offsets,  ///< per sequence, by a kernel that uses the offsets
   mixed,    ///< packed along static dimensions, one call per element along ragged ones
-  fallback  ///< one call per element; refused where fallbacks are forbidden
+  fallback  ///< one call per element; throws if fallbacks are forbidden
 };
 
 using Handler = void (*)(Call& call);
@@ -27,12 +27,12 @@ struct Operator {
   Handler handler = nullptr;
 };
 
-/// By name and overload: "aten::sum.dim_IntList". Operators with the tag `pointwise` need no entry. All others are
-/// refused with their names.
+/// Handlers by name and overload ("aten::sum.dim_IntList"). Operators with the tag `pointwise` need no entry. All
+/// others throw an error with their name.
 class OperatorTable {
  public:
-  /// Names without "aten::"; one without a point stands for all overloads that have no entry of their own, and for the
-  /// variant in place.
+  /// Adds a handler for names without "aten::". A name without a point covers all overloads without an entry, and the
+  /// in-place variant.
   void add(Way way, Handler handler, std::initializer_list<const char*> names);
   const Operator* find(const c10::OperatorHandle& op) const;
 
@@ -40,15 +40,15 @@ class OperatorTable {
   std::map<std::string, Operator, std::less<>> entries_;
 };
 
-/// Made once.
+/// Builds the table at the first call.
 const OperatorTable& operator_table();
-/// From the table, or by the tag `pointwise`; without a handler for those that are refused.
+/// Finds an operator in the table or by the tag `pointwise`; unsupported operators have no handler.
 Operator find_operator(const c10::OperatorHandle& op);
-/// For a kernel that calls per element only where values cannot stay packed, too.
-/// @throws DataError where fallbacks are forbidden
+/// Also for kernels that call per element only if values cannot stay packed.
+/// @throws DataError when fallbacks are forbidden
 void expect_fallback_allowed(Call& call);
 
-// The parts of the table, a file each.
+// The parts of the table, one file each.
 void add_elementwise(OperatorTable& table);
 void add_creation(OperatorTable& table);
 void add_matmul(OperatorTable& table);
@@ -67,7 +67,7 @@ void add_pads(OperatorTable& table);
 void add_indexing(OperatorTable& table);
 void add_scatters(OperatorTable& table);
 
-/// By the operators that LibTorch composes it of.
+/// Calls the operators that LibTorch composes the call of.
 void call_composite(Call& call);
 void add_reductions(OperatorTable& table);
 void add_sorting(OperatorTable& table);
@@ -85,30 +85,30 @@ void add_linalg_norms(OperatorTable& table);
 void add_ctc_loss(OperatorTable& table);
 void add_token_index(OperatorTable& table);
 
-/// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
+/// Calls the operator on packed values: fits each tensor argument to them, and wraps each result with as many rows.
 void call_elementwise(Call& call);
-/// Once for each element, with dimensions counted in the element. Each result becomes a NestedTensor, or a plain tensor
-/// of (batch) if the operator gives scalars. Way::fallback.
+/// Calls the operator once per element (Way::fallback), with dimensions counted in the element. Wraps each result in a
+/// NestedTensor, or in a plain (batch) tensor if the operator returns scalars.
 void call_per_element(Call& call);
-/// The same, before the results are packed: by result, then by element. An empty batch gives what one call on an
-/// element of ones returns, and the flag.
+/// Unpacked results of call_per_element, by result, then by element. For an empty batch, the results for one element of
+/// ones.
 struct PerElement {
   std::vector<std::vector<at::Tensor>> results;
   bool empty_batch = false;
 };
-/// `adapt`: changes the arguments of one call.
+/// `adapt` changes the arguments of each call.
 PerElement run_per_element(Call& call, const std::function<void(std::vector<c10::IValue>&)>& adapt = {});
-/// With the dimensions as ragged ones instead, where sizes differ along no other: equal lengths say nothing of which
-/// dimension is the sequence's.
+/// Marks other dimensions as ragged, if sizes differ along no other: equal lengths do not show which dimension is the
+/// sequence.
 at::Tensor with_ragged_dims(Call& call, const at::Tensor& tensor, const c10::DimVector& ragged_dims);
-/// Packs one result. `ragged_dims`: of an element; by default those of `like` where the rank is the same, and those
-/// along which sizes differ.
+/// Packs one result. `ragged_dims` are counted in an element; by default those of `like` if the rank is equal, and
+/// those whose sizes differ.
 at::Tensor nest_results(const PerElement& results, std::size_t which, const NestedTensorImpl& like,
                         std::optional<c10::DimVector> ragged_dims = std::nullopt);
-/// Of an element: that of channels or classes, dimension 1 of the tensor as torch::nn counts. Where the sequence is
-/// there, as in (batch, length, channels), it is the last one.
+/// Returns the dimension (of an element) with channels or classes: dimension 1 of the tensor, as in torch::nn, or the
+/// last one if dimension 1 is the sequence, as in (batch, length, channels).
 std::int64_t channel_dim(Call& call, const NestedTensorImpl& input);
-/// Registers all kernels, at the first call. Thread-safe.
+/// Registers all kernels at the first call. Thread-safe.
 void register_operators();
 
 }  // namespace danling::inline v0::detail

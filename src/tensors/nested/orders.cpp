@@ -1,4 +1,4 @@
-// Positions in another order: flip, roll, rot90, per sequence along ragged dimensions.
+// Reordering of positions, per sequence along ragged dimensions: flip, roll, rot90.
 #include <algorithm>
 
 #include "tensors/nested/along.hpp"

@@ -1,4 +1,4 @@
-// Between packed values and padded tensors.
+// Conversion between packed values and padded tensors.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The structure as a variable that a function saves.
+/// Holds a structure as a variable that an autograd function saves.
 struct Holder : torch::CustomClassHolder {
   explicit Holder(RaggedPtr kept) : ragged(std::move(kept)) {}
   RaggedPtr ragged;
@@ -33,7 +33,7 @@ std::int64_t row_bytes(const at::Tensor& rows) {
   return rows.size(0) == 0 ? 0 : static_cast<std::int64_t>(rows.nbytes()) / rows.size(0);
 }
 
-/// Calls `copy(padded row, row, count)` for runs of rows that are neighbours in both.
+/// Calls `copy(padded row, row, count)` for each run of rows that are adjacent in both.
 template <class Copy>
 void each_run(const Ragged& ragged, const Copy& copy) {
   if (ragged.rank() <= 1) {
@@ -54,8 +54,8 @@ void each_run(const Ragged& ragged, const Copy& copy) {
   }
 }
 
-/// Asks for huge pages below a large new tensor: with small ones their faults take most of the time of the first write.
-/// Without effect where the system has none.
+/// Requests huge pages for a large new tensor: page faults of small pages take most of the first write's time. No
+/// effect if the system has none.
 void advise_huge_pages(const at::Tensor& fresh) {
 #ifdef MADV_HUGEPAGE
   constexpr std::uintptr_t page = std::uintptr_t{2} << 20;
@@ -67,7 +67,7 @@ void advise_huge_pages(const at::Tensor& fresh) {
 #endif
 }
 
-/// (rows, ...) -> (batch * longest, ...) for one ragged dimension on the CPU: each byte is written once.
+/// (rows, ...) -> (batch * longest, ...) for one ragged dimension on the CPU: writes each byte once.
 at::Tensor spread_sequences(const at::Tensor& values, const Ragged& ragged, double fill) {
   auto sizes = values.sizes().vec();
   sizes[0] = 1;
@@ -141,7 +141,7 @@ at::Tensor gather(const at::Tensor& padded, const Ragged& ragged) {
   return out;
 }
 
-// Each is the other's gradient.
+// Each is the gradient of the other.
 struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& values,
                             const c10::intrusive_ptr<Holder>& holder, double fill);
@@ -172,7 +172,7 @@ variable_list Gather::backward(AutogradContext* context, variable_list gradients
   return {Spread::apply(gradients[0], holder, 0.0), at::Tensor()};
 }
 
-/// The order of the padded tensor's dimensions in the rows: batch, ragged, static.
+/// Returns the order of the padded tensor's dimensions in the rows: batch, ragged, static.
 c10::DimVector order_of_rows(const Structure& structure, std::int64_t element_rank) {
   c10::DimVector order = {structure.batch_dim(element_rank)};
   for (const bool ragged : {true, false}) {

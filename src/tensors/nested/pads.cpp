@@ -1,4 +1,4 @@
-// Values in front of each sequence and behind it: constant, reflected, replicated or circular.
+// Padding before and after each sequence: constant, reflect, replicate, circular.
 #include <algorithm>
 #include <string>
 
@@ -14,7 +14,7 @@ namespace {
 
 enum class PadMode { constant, reflect, replicate, circular };
 
-/// The position that stands at `at`, of `size`; -1 for the constant.
+/// Returns the source position of position `at` for a sequence of `size`; -1 for the constant.
 std::int64_t source_of(PadMode mode, std::int64_t at, std::int64_t size) {
   if (at >= 0 && at < size) {
     return at;
@@ -32,7 +32,7 @@ std::int64_t source_of(PadMode mode, std::int64_t at, std::int64_t size) {
   return -1;
 }
 
-/// Along one dimension; negative widths cut.
+/// Pads along one dimension; negative widths cut.
 at::Tensor pad_dim(Call& call, const at::Tensor& self, std::int64_t dim, std::int64_t before, std::int64_t behind,
                    PadMode mode, double fill) {
   const NestedTensorImpl& impl = *nested(self);

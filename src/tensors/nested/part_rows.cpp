@@ -18,10 +18,10 @@ using torch::autograd::variable_list;
 struct PartPlan : torch::CustomClassHolder {
   RaggedPtr whole;
   std::int64_t parts = 1;
-  bool split = true;  ///< else the inverse
+  bool split = true;  ///< false: the inverse
 };
 
-/// (rows, parts): where each row of the wholes lies among those of the parts. On the device, from cached indices.
+/// Returns (rows, parts): for each row of a whole element, the rows of its parts. On the device, from cached indices.
 at::Tensor places_of_parts(const PartPlan& plan, at::Device device) {
   const at::Tensor offsets = plan.whole->offsets_on(device), elements = plan.whole->elements_on(device);
   const at::Tensor first = offsets.index_select(0, elements), next = offsets.slice(0, 1).index_select(0, elements);
@@ -31,16 +31,16 @@ at::Tensor places_of_parts(const PartPlan& plan, at::Device device) {
 
 at::Tensor move_parts(const at::Tensor& values, const PartPlan& plan) {
   const Ragged& whole = *plan.whole;
-  const std::int64_t skip = plan.split ? 2 : 1;  // dimensions in front of those of a part's row
+  const std::int64_t skip = plan.split ? 2 : 1;  // dimensions before those of a part's row
   c10::DimVector sizes =
       plan.split ? c10::DimVector{whole.rows() * plan.parts} : c10::DimVector{whole.rows(), plan.parts};
   sizes.insert(sizes.end(), values.sizes().begin() + skip, values.sizes().end());
   at::Tensor out = at::empty(sizes, values.options());
-  if (!values.is_cpu() && whole.rank() == 1) {  // one kernel instead of one for each run
+  if (!values.is_cpu() && whole.rank() == 1) {  // one kernel instead of one per run
     const at::Tensor places = places_of_parts(plan, values.device()).flatten();
     return plan.split ? out.index_copy_(0, places, values.flatten(0, 1)) : values.index_select(0, places).view(sizes);
   }
-  // Of `rows` rows from `first` on: (elements, rows, parts, ...), whichever of the two orders the tensor has.
+  // Views `rows` rows from `first` on as (elements, rows, parts, ...), in either of the two orders.
   const auto view = [&](const at::Tensor& tensor, bool of_wholes, const Run& run) {
     const std::int64_t rows = whole.rows_of(run.first), own = tensor.stride(0);
     c10::DimVector shape = {run.count, rows, plan.parts}, strides;
@@ -55,7 +55,7 @@ at::Tensor move_parts(const at::Tensor& values, const PartPlan& plan) {
     const std::int64_t before = whole.begin(run.first) * own * (of_wholes ? 1 : plan.parts);
     return at::as_strided(tensor, shape, strides, tensor.storage_offset() + before);
   };
-  // Runs of elements with as many rows; how these lie along ragged dimensions is the same in both orders.
+  // Runs of elements with equally many rows; their layout along ragged dimensions is the same in both orders.
   std::vector<Run> runs;
   for (std::int64_t element = 0; element < whole.batch(); ++element) {
     if (runs.empty() || whole.rows_of(element) != whole.rows_of(element - 1)) {
@@ -69,7 +69,7 @@ at::Tensor move_parts(const at::Tensor& values, const PartPlan& plan) {
   };
   each_run_in_parallel(runs, values.is_cpu(), work, [&](const Run& run) {
     const at::Tensor to = view(out, !plan.split, run), from = view(values, plan.split, run);
-    // LibTorch transposes matrices in tiles, but only matrices.
+    // LibTorch transposes by tiles only for matrices.
     run.count == 1 ? to.select(0, 0).copy_(from.select(0, 0)) : to.copy_(from);
   });
   return out;

@@ -1,12 +1,12 @@
-// Rows of whole elements as rows of their parts, and back: tokens with their heads, heads with their tokens.
+// Conversion between rows of whole elements and rows of their parts: tokens with heads, heads with tokens.
 #pragma once
 
 #include "tensors/nested/impl.hpp"
 
 namespace danling::inline v0::detail {
 
-/// (rows, parts, ...) of the elements of `whole` -> (rows * parts, ...): element by element, part by part. The values
-/// may have any strides. Differentiable, any number of times; no index of all rows is made.
+/// (rows, parts, ...) of the elements of `whole` -> (rows * parts, ...), ordered by element, then by part. Accepts any
+/// strides. Infinitely differentiable; needs no index of all rows.
 at::Tensor rows_of_parts(const at::Tensor& values, const RaggedPtr& whole);
 /// The inverse: (rows * parts, ...) -> (rows, parts, ...).
 at::Tensor rows_of_wholes(const at::Tensor& values, const RaggedPtr& whole, std::int64_t parts);

@@ -1,10 +1,10 @@
-// Operators on the last, static dimensions of each token: linear layers, norms, embeddings.
+// Operators on the last, static dimensions of each token: linear layers, layer norms, embeddings.
 #include "tensors/nested/operators.hpp"
 
 namespace danling::inline v0::detail {
 namespace {
 
-/// Fails unless the last `count` dimensions of the elements are static.
+/// Throws unless the last `count` dimensions of the elements are static.
 void expect_static(Call& call, const NestedTensorImpl& impl, std::int64_t count) {
   for (std::int64_t dim = impl.element_rank() - count; dim < impl.element_rank(); ++dim) {
     call.expect(dim >= 0 && !impl.structure().is_ragged(dim), "expected elements with ", count,
@@ -38,7 +38,7 @@ void call_linear(Call& call) {
   call_on_values(call, input, impl);
 }
 
-/// Of two vectors of each token.
+/// bilinear on two vectors of each token.
 void call_bilinear(Call& call) {
   const at::Tensor first = call.tensor("input1"), second = call.tensor("input2");
   call.expect(nested(first) != nullptr && nested(second) != nullptr && nested(call.tensor("weight")) == nullptr,

@@ -1,4 +1,4 @@
-// Dimensions in another order.
+// Permutation of dimensions.
 #include <algorithm>
 #include <numeric>
 
@@ -10,7 +10,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Rows of each element when its ragged dimensions follow in another order, and its sizes along them.
+/// Returns the rows of each element and its sizes after a permutation of its ragged dimensions.
 std::vector<std::int64_t> reordered_rows(const Ragged& ragged, const std::vector<std::size_t>& order,
                                          std::vector<std::int64_t>& sizes) {
   std::vector<std::int64_t> rows;
@@ -119,7 +119,7 @@ void call_transpose(Call& call) {
   finish_shape(call, permute(call, self, order));
 }
 
-/// t, numpy_T, matrix_H and their like: of the elements, with the batch where it is.
+/// t, numpy_T, matrix_H and similar: transpose the elements; the batch keeps its place.
 void call_transpose_elements(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);

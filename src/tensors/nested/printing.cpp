@@ -1,4 +1,4 @@
-// Nested tensors as text, with the elements as Python prints tensors.
+// Prints nested tensors, with elements in Python's tensor format.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -51,7 +51,7 @@ const char* name_in_python(at::ScalarType type) {
   }
 }
 
-/// How the numbers of one element are written, so that they have the same width.
+/// Number format of one element, with one width for all its numbers.
 class NumberFormat {
  public:
   explicit NumberFormat(const at::Tensor& values)
@@ -75,7 +75,7 @@ class NumberFormat {
     }
   }
 
-  /// Of a row, as `text` reads it.
+  /// Converts a row to the type that `text` reads.
   at::Tensor numbers(const at::Tensor& row) const { return row.to(is_float_ ? at::kDouble : at::kLong).contiguous(); }
   std::string text(const at::Tensor& numbers, std::int64_t at) const {
     if (!is_float_) {
@@ -101,7 +101,7 @@ class NumberFormat {
   std::size_t width_ = 0;
 };
 
-/// The first and last ones of a dimension that is too long, and where the gap lies.
+/// Returns the printed positions of a dimension: the first and last ones if it is too long, and the gap.
 std::vector<std::int64_t> shown_positions(std::int64_t size, bool shortened) {
   std::vector<std::int64_t> out;
   for (std::int64_t at = 0; at < size; ++at) {
@@ -122,7 +122,7 @@ std::string text_of(const at::Tensor& values, const NumberFormat& format, std::s
   std::string out = "[";
   if (values.dim() == 1) {
     const at::Tensor numbers = format.numbers(values);
-    // Python counts the "tensor(" in front.
+    // Python counts the prefix "tensor(".
     const std::size_t in_line = std::max<std::size_t>(1, (line_width - indent - 3) / (format.width() + 2));
     for (std::size_t at = 0; at < positions.size(); ++at) {
       out += at == 0 ? "" : at % in_line == 0 ? ",\n" + std::string(indent + 1, ' ') : ", ";
@@ -143,7 +143,7 @@ std::string text_of_element(const at::Tensor& element) {
   at::Tensor shown = element.detach();
   for (std::int64_t dim = 0; shortened && dim < shown.dim(); ++dim) {
     if (shown.size(dim) > 2 * edge_values) {
-      // The gap needs one more position, which is not written.
+      // The gap takes one more position, which is not printed.
       shown = at::cat(
           {shown.narrow(dim, 0, edge_values + 1), shown.narrow(dim, shown.size(dim) - edge_values, edge_values)}, dim);
     }

@@ -16,7 +16,7 @@ using torch::autograd::variable_list;
 
 struct ProductPlan : torch::CustomClassHolder {
   Layout a, b, out;
-  std::vector<std::int64_t> sizes;  ///< of the result's tensor
+  std::vector<std::int64_t> sizes;  ///< sizes of the result tensor
   std::int64_t batch = 0;
 };
 
@@ -34,7 +34,7 @@ at::Tensor multiply(const at::Tensor& a, const at::Tensor& b, const ProductPlan&
       return static_cast<double>(rows) * static_cast<double>(tensor.numel()) /
              static_cast<double>(std::max<std::int64_t>(tensor.size(0), 1));
     };
-    // The geometric mean of the three sizes is that of m * k * n to 2/3.
+    // The geometric mean of the three sizes is (m * k * n)^(2/3).
     const double product = size(a, plan.a) * size(b, plan.b) * size(out, plan.out);
     return static_cast<double>(run.count) * std::sqrt(product);
   };

@@ -5,8 +5,8 @@
 
 namespace danling::inline v0::detail {
 
-/// Each element of `a` (..., m, k) times that of `b` (..., k, n), laid out as `out`, whose tensor has `sizes`.
-/// Dimensions before the last two are equal in all three. Differentiable, any number of times.
+/// Multiplies each element of `a` (..., m, k) with that of `b` (..., k, n). The result has the layout `out` and the
+/// tensor `sizes`. Dimensions before the last two are equal in all three. Infinitely differentiable.
 at::Tensor product(const at::Tensor& a, const Layout& a_layout, const at::Tensor& b, const Layout& b_layout,
                    const Layout& out, std::vector<std::int64_t> sizes, std::int64_t batch);
 

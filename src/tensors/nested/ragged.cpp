@@ -95,7 +95,7 @@ at::Tensor Ragged::make_index(Index kind) const {
         *write++ = element;
         continue;
       }
-      // From the last ragged dimension to the first: the row's coordinate, times the stride of the padded element.
+      // From the last ragged dimension to the first: the row's coordinate times the stride in the padded element.
       std::int64_t place = first, rest = row, stride = 1;
       for (std::size_t dim = rank(); dim-- > 0;) {
         place += rest % own[dim] * stride;

@@ -1,4 +1,4 @@
-// Sizes of the elements of a nested tensor along their ragged dimensions, and where each element lies in its rows.
+// Sizes of the elements along their ragged dimensions, and the rows of each element.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,11 @@
 
 namespace danling::inline v0::detail {
 
-/// Immutable; shared by all tensors that an operation per token makes of another one. An element of sizes (h, w) along
-/// two ragged dimensions has h * w rows. Index tensors are made at first use, once per device. Thread-safe.
+/// Immutable; shared by all tensors that operators per token make from another. An element of sizes (h, w) along two
+/// ragged dimensions has h * w rows. Index tensors are created at first use, once per device. Thread-safe.
 class Ragged {
  public:
-  /// `sizes`: of each element along each of `rank` ragged dimensions, element by element. Elements of rank 0 are
-  /// scalars of one row.
+  /// `sizes`: element by element, along each of `rank` ragged dimensions. Elements of rank 0 are scalars with one row.
   Ragged(std::int64_t batch, std::size_t rank, std::vector<std::int64_t> sizes);
 
   std::int64_t batch() const { return static_cast<std::int64_t>(offsets_.size()) - 1; }
@@ -30,28 +29,29 @@ class Ragged {
   std::int64_t begin(std::int64_t element) const { return offsets_[static_cast<std::size_t>(element)]; }
   std::int64_t rows_of(std::int64_t element) const { return begin(element + 1) - begin(element); }
   const std::vector<std::int64_t>& offsets() const { return offsets_; }
-  /// Largest size along each ragged dimension; 0 without elements.
+  /// Largest size along each ragged dimension; 0 in an empty batch.
   const std::vector<std::int64_t>& longest() const { return longest_; }
-  /// Rows of an element that is padded to the longest sizes.
+  /// Rows of an element padded to the longest sizes.
   std::int64_t padded_rows() const;
 
-  /// First row of each element and the number of rows: int64 of batch + 1.
+  /// First row of each element, and the number of rows: int64 of batch + 1 values.
   at::Tensor offsets_on(at::Device device) const;
-  /// As offsets, of the elements that have rows: int32, as attention's kernels take them.
+  /// Offsets of the non-empty elements: int32, as attention kernels expect.
   at::Tensor starts_on(at::Device device) const;
-  /// Element of each row: int64.
+  /// Element index of each row: int64.
   at::Tensor elements_on(at::Device device) const;
-  /// Place of each row among the padded rows of all elements, and of its own: int64.
+  /// Index of each row among the padded rows of all elements: int64.
   at::Tensor padded_places_on(at::Device device) const;
   at::Tensor local_places_on(at::Device device) const;
 
-  /// Another one, whose elements are parts of these or made of several: what `make` makes at the first call with this
-  /// number.
+  /// Returns a related structure, whose elements are parts or combinations of these. `make` creates it at the first
+  /// call with this number.
   std::shared_ptr<const Ragged> related(std::int64_t number,
                                         const std::function<std::shared_ptr<const Ragged>()>& make) const;
-  /// The number of the one with each length twice: sequences by themselves, as in attention's scores.
+  /// Number of the structure with each length twice: one square per sequence, as in attention scores.
   static constexpr std::int64_t square = 0;
-  /// At once after construction: the one that this was made of is found by this number while it lives.
+  /// Call it directly after construction: makes the structure that this one was made from available under the number
+  /// while it lives.
   void set_origin(std::int64_t number, const std::shared_ptr<const Ragged>& origin);
 
   bool operator==(const Ragged& other) const {
@@ -73,7 +73,7 @@ class Ragged {
 
 using RaggedPtr = std::shared_ptr<const Ragged>;
 
-/// Whether two describe the same sizes.
+/// Returns true if both describe the same sizes.
 inline bool same(const RaggedPtr& a, const RaggedPtr& b) { return a == b || *a == *b; }
 
 }  // namespace danling::inline v0::detail

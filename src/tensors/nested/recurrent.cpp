@@ -1,4 +1,4 @@
-// Recurrent layers: one call of LibTorch's kernels for packed sequences, step by step over all that are long enough.
+// Recurrent layers: one call of LibTorch's kernels for packed sequences.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -15,12 +15,12 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// The order that those kernels want: by step, and in it the longest sequence first.
+/// Row order of these kernels: by step, and within a step the longest sequence first.
 struct StepOrder {
-  std::vector<std::int64_t> sequences;    ///< the longest first
-  std::vector<std::int64_t> batch_sizes;  ///< sequences of each step
-  std::vector<std::int64_t> rows;         ///< of the values, in that order
-  std::vector<std::int64_t> back;         ///< the inverse
+  std::vector<std::int64_t> sequences;    ///< longest first
+  std::vector<std::int64_t> batch_sizes;  ///< sequences active in each step
+  std::vector<std::int64_t> rows;         ///< rows of the values in this order
+  std::vector<std::int64_t> back;         ///< the inverse permutation
   std::int64_t not_empty = 0;
 };
 
@@ -49,7 +49,7 @@ StepOrder order_by_step(const Ragged& ragged) {
 }
 
 using States = std::vector<at::Tensor>;
-/// Results: the outputs, then the states.
+/// Returns the outputs, then the states.
 using Layer = States (*)(Call&, const at::Tensor& data, const at::Tensor& batch_sizes, const States& states);
 
 States run_lstm(Call& call, const at::Tensor& data, const at::Tensor& batch_sizes, const States& states) {
@@ -92,8 +92,7 @@ void call_recurrent(Call& call) {
   const NestedTensorImpl& impl = *nested(input);
   const Structure& structure = impl.structure();
   call.expect(call.boolean("batch_first") == structure.batch_first,
-              "expected a layer with batch_first=", structure.batch_first,
-              ", as the NestedTensor has it, got the other");
+              "expected a layer with batch_first=", structure.batch_first, ", as in the NestedTensor, got the other");
   const StepOrder order = order_by_step(*structure.ragged);
   call.expect(order.not_empty > 0, "expected a sequence that is not empty, got elements ", text_of_shapes(impl));
   const at::Tensor values = values_of(input);
@@ -118,7 +117,7 @@ void call_recurrent(Call& call) {
   std::vector<c10::IValue> out = {wrap(results[0].index_select(0, index(order.back)), structure)};
   for (std::size_t at = 1; at < results.size(); ++at) {
     at::Tensor state = results[at];
-    if (order.not_empty < structure.batch()) {  // an empty sequence leaves its state as it was
+    if (order.not_empty < structure.batch()) {  // an empty sequence keeps its initial state
       state = at::cat({state, initial[at - 1].narrow(1, order.not_empty, structure.batch() - order.not_empty)}, 1);
     }
     out.emplace_back(state.index_select(1, unsorted));
@@ -126,7 +125,7 @@ void call_recurrent(Call& call) {
   call.finish(std::move(out));
 }
 
-/// One step of a cell for every token by itself, with a state for each one.
+/// One step of a cell for every token, each with a state.
 void call_cell(Call& call) {
   const at::Tensor input = call.tensor("input");
   const NestedTensorImpl* impl = nested(input);

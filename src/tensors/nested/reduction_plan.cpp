@@ -82,7 +82,7 @@ Segments ReductionPlan::segments(at::Device device) const {
   if (kept_ragged_.empty()) {
     return segments_of(structure, device).repeated(times);
   }
-  // Positions along the kept ragged dimensions: of each element, or of the longest one.
+  // Positions along the kept ragged dimensions: of each element, or of the longest.
   Segments out;
   const at::Tensor index = at::empty({ragged.rows()}, at::kLong);
   std::int64_t* write = index.mutable_data_ptr<std::int64_t>();
@@ -153,7 +153,7 @@ at::Tensor ReductionPlan::finish(const at::Tensor& reduced) const {
   if (per_element_) {
     return keepdim_ ? reduced.unsqueeze(structure.batch_dim(impl_.element_rank())) : reduced;
   }
-  // Static sizes of the result, in the order of the element's dimensions, and where the ragged ones are among all.
+  // Static sizes of the result in the order of the element's dimensions, and the places of the ragged dimensions.
   std::vector<std::int64_t> statics;
   c10::DimVector ragged_dims;
   std::int64_t rank = 0;

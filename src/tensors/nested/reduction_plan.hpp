@@ -1,4 +1,4 @@
-// A reduction over dimensions of the tensor, as steps on packed values.
+// Plans a reduction over dimensions of the tensor as steps on packed values.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +10,33 @@
 
 namespace danling::inline v0::detail {
 
-/// As DanLing counts: the batch dimension alone means each whole element, and together with others it means the same
+/// As in DanLing, the batch dimension alone reduces each whole element; together with other dimensions it reduces equal
 /// positions of all elements.
 class ReductionPlan {
  public:
-  /// `dims` of the tensor; without any, all of them.
+  /// `dims` are dimensions of the tensor; empty means all.
   ReductionPlan(Call& call, const NestedTensorImpl& impl, const std::vector<std::int64_t>& dims, bool keepdim);
 
-  /// Static dimensions alone: one call on the values, with `values_dims()`.
+  /// True if only static dimensions are reduced: one call on the values with `values_dims()`.
   bool is_packed() const { return !over_batch_ && ragged_.empty(); }
-  /// All rows become one: also one call, with dimension 0 among `values_dims()`.
+  /// True if all rows are reduced to one: also one call, with dimension 0 in `values_dims()`.
   bool is_over_all_rows() const { return over_batch_ && kept_ragged_.empty(); }
-  /// The batch dimension alone.
+  /// True if only the batch dimension is reduced.
   bool is_per_element() const { return per_element_; }
   bool is_nested() const { return !over_batch_ && !kept_ragged_.empty(); }
-  /// Whether the batch is the first dimension of the result. As with any tensor, the dimensions that are left keep
-  /// their order: without that of (length, batch, ...) which was before it, the batch comes first.
+  /// True if the batch is the first dimension of the result. The remaining dimensions keep their order: if the length
+  /// of (length, batch, ...) is reduced, the batch comes first.
   bool batch_leads() const;
-  /// Of a nested result.
+  /// Structure of a nested result.
   Structure kept_structure() const;
-  /// Ascending.
+  /// Reduced dimensions of the values, ascending.
   std::vector<std::int64_t> values_dims() const;
 
-  /// Else: groups of rows. Reduced static dimensions go into the rows first.
+  /// Otherwise, reduce groups of rows. Moves reduced static dimensions into the rows.
   at::Tensor rows(const at::Tensor& values) const;
   Segments segments(at::Device device) const;
 
-  /// The reduced values, without the reduced dimensions, as a tensor: nested where a ragged dimension stays.
+  /// Returns the reduced values, without the reduced dimensions, as a tensor; nested if a ragged dimension remains.
   at::Tensor finish(const at::Tensor& reduced) const;
 
  private:
@@ -44,7 +44,7 @@ class ReductionPlan {
 
   const NestedTensorImpl& impl_;
   bool keepdim_, over_batch_ = false, per_element_ = false;
-  std::vector<std::int64_t> reduced_, ragged_, static_;  ///< dimensions of an element: all that go, by kind
+  std::vector<std::int64_t> reduced_, ragged_, static_;  ///< reduced dimensions of an element: all, ragged, static
   std::vector<std::int64_t> kept_ragged_, kept_static_;
 };
 

@@ -1,4 +1,4 @@
-// Reductions to sums, means, extremes, norms, logical values: packed, per sequence, or over all values.
+// Reductions to sums, means, extremes, norms and logical values: packed, per sequence, or over all values.
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -24,14 +24,14 @@ bool is_narrow(const at::Tensor& values) {
   return values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16;
 }
 
-/// As sums do: of integers in int64.
+/// Converts to the type of sums: int64 for integers.
 at::Tensor summable(Call& call, const at::Tensor& rows) {
   const at::Tensor typed = with_dtype(call, rows);
   const bool chosen = call.has("dtype") && !call["dtype"].isNone();
   return !chosen && at::isIntegralType(typed.scalar_type(), /*includeBool=*/true) ? typed.to(at::kLong) : typed;
 }
 
-/// Sums of float, for quotients; and the type to return.
+/// Returns values in float for quotients, and the dtype of the result.
 at::Tensor in_full_precision(Call& call, const at::Tensor& rows) {
   const at::Tensor typed = with_dtype(call, rows);
   call.expect(!at::isIntegralType(typed.scalar_type(), /*includeBool=*/true), "expected floating values, got ",
@@ -70,7 +70,7 @@ std::vector<at::Tensor> reduce_nanmean(Call& call, const at::Tensor& rows, const
   return {restored(call, segment_sum(values.masked_fill(missing, 0), segments) / count, rows)};
 }
 
-/// The variance and the mean.
+/// Returns the variance and the mean.
 std::pair<at::Tensor, at::Tensor> moments(Call& call, const at::Tensor& rows, const Segments& segments) {
   double correction = 1;
   if (call.has("unbiased")) {
@@ -85,7 +85,7 @@ std::pair<at::Tensor, at::Tensor> moments(Call& call, const at::Tensor& rows, co
   return {segment_sum(squares, segments) / (count - correction).clamp_min(0), mean};
 }
 
-/// sqrt, whose gradient at 0 is 0, as that of std and of norms.
+/// sqrt with gradient 0 at 0, as std and norms have.
 at::Tensor root(const at::Tensor& squares) {
   const at::Tensor zero = squares.eq(0);
   return squares.masked_fill(zero, 1).sqrt().masked_fill(zero, 0);
@@ -164,7 +164,7 @@ std::vector<std::int64_t> dims_of(Call& call) {
   return call.has("dim") ? call.integers("dim").value_or(std::vector<std::int64_t>()) : std::vector<std::int64_t>();
 }
 
-/// any and all of LibTorch take an empty list of dimensions at its word: each value by itself.
+/// True for any and all with an empty list of dimensions: LibTorch then reduces nothing.
 bool is_logical_of_no_dims(Call& call) {
   return (call.name() == "any" || call.name() == "all") && call.has("dim") && !call["dim"].isNone() &&
          call.integers("dim")->empty();

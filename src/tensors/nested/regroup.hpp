@@ -1,4 +1,4 @@
-// Batches of which each element becomes several of its sizes, and back: sequences and their heads.
+// Splits each element of a batch into several elements of the same sizes, and merges them: sequences and their heads.
 #pragma once
 
 #include "tensors/nested/part_rows.hpp"
@@ -6,9 +6,9 @@
 
 namespace danling::inline v0::detail {
 
-/// Element b becomes the elements b * parts + 0, 1, ... Made once for each `ragged` and number.
+/// Splits element b into the elements b * parts + 0, 1, ... Cached for each `ragged` and number.
 RaggedPtr split_elements(const RaggedPtr& ragged, std::int64_t parts);
-/// The inverse; null when elements that would become one have different sizes.
+/// The inverse; null if elements to be merged have different sizes.
 RaggedPtr merge_elements(const RaggedPtr& ragged, std::int64_t parts);
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// Reshaping where values cannot stay packed: each element by itself, or a batch without elements.
+// Reshaping if values cannot stay packed: per element, or of an empty batch.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -40,7 +40,7 @@ at::Tensor reshape_empty(const at::Tensor& tensor, const ShapeSizes& to) {
 
 namespace {
 
-/// The sizes of one element, where those in front and behind are the padded tensor's: these dimensions stay.
+/// Converts the target sizes to one element: leading and trailing dimensions of the padded tensor keep their sizes.
 ShapeSizes own_sizes(const ShapeSizes& to, const ShapeSizes& padded, const at::Tensor& element) {
   ShapeSizes out = to;
   const std::size_t rank = padded.size(), most = std::min(rank, to.size());
@@ -54,7 +54,7 @@ ShapeSizes own_sizes(const ShapeSizes& to, const ShapeSizes& padded, const at::T
   return out;
 }
 
-/// Puts a number in the place of -1.
+/// Replaces -1 with a size.
 void infer_size(ShapeSizes& sizes, std::int64_t numel) {
   std::int64_t known = 1;
   for (const std::int64_t size : sizes) {

@@ -9,7 +9,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// LibTorch's gradient of index_select adds; that of a permutation need not.
+/// The gradient of index_select in LibTorch accumulates; that of a permutation need not.
 struct PermuteRows : torch::autograd::Function<PermuteRows> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& values,
                             const at::Tensor& order, const at::Tensor& inverse) {

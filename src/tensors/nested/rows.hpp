@@ -1,4 +1,4 @@
-// Rows of packed values in another order, or some of them.
+// Permutation and selection of packed rows.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace danling::inline v0::detail {
 
-/// Numbers of rows on the device.
+/// Returns row indices on the device.
 at::Tensor row_index(const std::vector<std::int64_t>& rows, at::Device device);
-/// For each row of the new order the row of the old one. Rows may be left out or repeated. Differentiable.
+/// Gathers rows: `rows` lists the old row for each new one. Rows may be omitted or repeated. Differentiable.
 at::Tensor take_rows(const at::Tensor& values, const std::vector<std::int64_t>& rows);
 
-/// An order of all rows and its inverse. The index tensors are made once per device. Thread-safe.
+/// A permutation of all rows and its inverse. Index tensors are created once per device. Thread-safe.
 class RowOrder {
  public:
   explicit RowOrder(std::vector<std::int64_t> rows) : rows_(std::move(rows)) {}
-  /// Of (rows, ...), by gathering; so is its gradient, without additions.
+  /// Permutes (rows, ...) by a gather; the gradient is a gather too, without accumulation.
   at::Tensor apply(const at::Tensor& values) const { return permute(values, false); }
   at::Tensor undo(const at::Tensor& values) const { return permute(values, true); }
 

@@ -1,4 +1,4 @@
-// Writing along a static dimension by numbers, and repeating positions.
+// Scatters along a static dimension, and repeat_interleave.
 #include "tensors/nested/along.hpp"
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/shapes.hpp"
@@ -6,7 +6,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// With `dim` as one of the values, of which every nested argument has the same rows.
+/// Calls the operator on the values, with `dim` converted; all nested arguments have the same rows.
 void call_along_static(Call& call) {
   const at::Tensor self = call.tensor("self");
   call.expect(nested(self) != nullptr, "expected a NestedTensor, got one as an index or values of a tensor of shape (",
@@ -40,7 +40,7 @@ void call_along_static(Call& call) {
   }
 }
 
-/// Each element, position or value so many times, one behind the other.
+/// Repeats each element, position or value.
 void call_repeat_interleave(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);

@@ -1,4 +1,4 @@
-// Softmax over the last dimension of elements that are ragged there: attention's scores, row by row.
+// Softmax over the last dimension of elements that are ragged there: attention scores, row by row.
 #include <utility>
 
 #include <ATen/ops/_log_softmax.h>
@@ -20,11 +20,11 @@ using torch::autograd::variable_list;
 
 struct SoftmaxPlan : torch::CustomClassHolder {
   Layout layout;
-  std::int64_t dim = 0;  ///< of a block: that of the element and one more
+  std::int64_t dim = 0;  ///< dimension in a block: that of the element plus one
   bool logarithm = false;
 };
 
-/// Calls `function(result's block, run)` for each run; blocks that are not contiguous are copied back.
+/// Calls `function(block of the result, run)` for each run; copies non-contiguous blocks back.
 template <class Function>
 at::Tensor map_blocks(const at::Tensor& like, const SoftmaxPlan& plan, const Function& function) {
   at::Tensor out = at::empty(like.sizes(), like.options());
@@ -64,7 +64,7 @@ at::Tensor softmax_backward(const at::Tensor& gradient, const at::Tensor& result
   });
 }
 
-/// With operators that have gradients, for gradients of gradients.
+/// Composed of differentiable operators, for gradients of gradients.
 at::Tensor softmax_backward_differentiable(const at::Tensor& gradient, const at::Tensor& result,
                                            const SoftmaxPlan& plan) {
   const Structure& structure = *plan.layout.structure;
@@ -78,7 +78,7 @@ at::Tensor softmax_backward_differentiable(const at::Tensor& gradient, const at:
   const auto gradients = gradient.split_with_sizes(rows), results = result.split_with_sizes(rows);
   std::vector<at::Tensor> parts;
   for (std::size_t element = 0; element < rows.size(); ++element) {
-    // A part's view: the ragged dimensions in front of the static ones, as in the values.
+    // View of a part: ragged dimensions before static ones, as in the values.
     const auto own = structure.ragged->sizes(static_cast<std::int64_t>(element));
     c10::DimVector sizes(own.begin(), own.end());
     sizes.insert(sizes.end(), result.sizes().begin() + 1, result.sizes().end());

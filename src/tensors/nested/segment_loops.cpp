@@ -15,7 +15,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Values a thread takes at least.
+/// Minimum number of values per thread.
 constexpr std::int64_t loop_grain = 16384;
 
 struct Plus {
@@ -24,7 +24,7 @@ struct Plus {
     return a + b;
   }
 };
-/// NaN wins.
+/// NaN propagates.
 struct Larger {
   template <class T>
   T operator()(T a, T b) const {
@@ -38,11 +38,11 @@ struct Smaller {
   }
 };
 
-/// The same columns of rows that are neighbours.
+/// Joins the same columns of adjacent rows.
 template <class Wide, class T, class Join>
 void join_rows(const T* rows, std::int64_t count, std::int64_t columns, Wide* out, const Join& join) {
   if (columns == 1) {
-    // Independent partial results: one would wait for each addition.
+    // Independent partial results, so that additions do not wait for each other.
     std::array<Wide, 8> parts;
     parts.fill(*out);
     if constexpr (std::is_same_v<Join, Plus>) {
@@ -64,7 +64,7 @@ void join_rows(const T* rows, std::int64_t count, std::int64_t columns, Wide* ou
     return;
   }
   if constexpr (std::is_same_v<Join, Plus> && std::is_same_v<T, float>) {
-    // Runs of rows in float, whose sums go into double: twice as many columns a vector.
+    // Sums runs of rows in float, then in double: twice as many columns per vector.
     constexpr std::int64_t run = 16;
     std::vector<float> part(static_cast<std::size_t>(count >= run ? columns : 0));
     for (; count >= run; count -= run) {

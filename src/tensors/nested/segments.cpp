@@ -1,4 +1,4 @@
-// Reductions of groups of rows: own loops on the CPU, kernels of LibTorch by index elsewhere.
+// Reductions of groups of rows: our loops on the CPU, LibTorch's index kernels elsewhere.
 #include "tensors/nested/segments.hpp"
 
 #include <algorithm>
@@ -93,13 +93,13 @@ struct SegmentLogsumexp : torch::autograd::Function<SegmentLogsumexp> {
   }
 };
 
-/// Long sequences on the CPU: LibTorch's fused kernels, one call each, pass over memory once.
+/// True for long sequences on the CPU: one fused LibTorch kernel per sequence reads memory only once.
 bool prefers_calls(const at::Tensor& values, const Segments& segments) {
   return values.is_cpu() && segments.contiguous && segments.size() > 0 &&
          values.numel() / segments.size() >= values_for_a_call;
 }
 
-/// Calls `kernel(out, rows of the segment, which)` for each that is not empty.
+/// Calls `kernel(out, rows of the segment, index)` for each non-empty segment.
 template <class Kernel>
 at::Tensor call_by_segment(const at::Tensor& values, const Segments& segments, const Kernel& kernel) {
   const at::Tensor out = at::empty_like(values, values.options(), at::MemoryFormat::Contiguous);
@@ -181,7 +181,7 @@ struct SegmentLogSoftmax : torch::autograd::Function<SegmentLogSoftmax> {
   }
 };
 
-/// In float where the type is narrower.
+/// Computes in float if the dtype is narrower.
 template <class Function>
 at::Tensor in_float(const at::Tensor& values, const Function& function) {
   const at::ScalarType type = values.scalar_type();
@@ -209,7 +209,7 @@ Segments Segments::repeated(std::int64_t times) const {
     return *this;
   }
   Segments out = *this;
-  // One row, expanded and flattened, would be a view of one number, but loops read the memory.
+  // An expanded row would be a view of one number, but the loops read memory.
   out.index = index.unsqueeze(1).expand({index.size(0), times}).reshape({-1}).contiguous();
   for (std::int64_t& count : out.counts) {
     count *= times;
@@ -233,7 +233,7 @@ at::Tensor segment_sum(const at::Tensor& values, const Segments& segments) {
   }
   return SegmentSum::apply(values, keep(segments));
 }
-/// In uint8 for bool, which LibTorch's kernels for CUDA do not take.
+/// Uses uint8 for bool, which LibTorch's CUDA kernels do not support.
 at::Tensor segment_extreme(const at::Tensor& values, const Segments& segments, bool largest) {
   if (values.scalar_type() == at::kBool) {
     return SegmentExtreme::apply(values.to(at::kByte), keep(segments), largest).to(at::kBool);

@@ -1,4 +1,4 @@
-// Reading along one dimension: slice, select, narrow, index_select, unbind, diff.
+// Selection along one dimension: slice, select, narrow, index_select, unbind, diff.
 #include <ATen/ops/cat.h>
 
 #include "tensors/nested/along.hpp"
@@ -9,7 +9,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Of the elements; nothing for the batch.
+/// Returns the dimension of the elements; nullopt for the batch.
 std::optional<std::int64_t> dim_of(Call& call, const at::Tensor& self) {
   const std::int64_t dim = wrapped_dim(call, self, call.integer("dim"));
   return nested(self)->structure().element_dim(dim, nested(self)->element_rank());
@@ -86,7 +86,8 @@ void call_narrow(Call& call) {
                                }));
 }
 
-/// One position along a dimension of the elements, which goes. Without a ragged dimension the batch is a plain tensor.
+/// Selects one position along a dimension of the elements and removes it. Returns a plain tensor if no ragged dimension
+/// remains.
 at::Tensor select(Call& call, const at::Tensor& self, std::int64_t dim, std::int64_t index) {
   const NestedTensorImpl& impl = *nested(self);
   Structure structure = impl.structure();
@@ -123,7 +124,7 @@ at::Tensor select(Call& call, const at::Tensor& self, std::int64_t dim, std::int
   for (std::int64_t& ragged : structure.ragged_dims) {
     ragged -= ragged > dim ? 1 : 0;
   }
-  // A batch behind a dimension that goes comes to the front.
+  // If the dimension before the batch is removed, the batch comes first.
   structure.batch_first = structure.batch_first || dim == 0;
   if (structure.ragged_dims.empty() && impl.element_rank() > 1) {
     return structure.batch_first || values.dim() == 1 ? values : values.transpose(0, 1);

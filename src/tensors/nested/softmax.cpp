@@ -1,4 +1,4 @@
-// softmax and log_softmax: along a static dimension packed, along a ragged one over each sequence.
+// softmax and log_softmax: packed along a static dimension, per sequence along a ragged one.
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/reduction_plan.hpp"
 #include "tensors/nested/scores.hpp"

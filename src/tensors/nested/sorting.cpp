@@ -1,4 +1,4 @@
-// Operators along one dimension that need its order: scans, sorts, extremes with their indices, products.
+// Operators along one dimension that depend on order: scans, sorts, extremes with indices, products.
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -16,7 +16,7 @@ namespace {
 
 enum class Padding { zero, one, smallest, largest, last };
 
-/// The filler behind each sequence while a kernel for equal lengths runs; it is cut off afterwards.
+/// Pads sequences with a neutral value for a kernel for equal lengths; the padding is cut off afterwards.
 at::Tensor with_padding(const at::Tensor& values, const Structure& structure, Padding padding) {
   const at::ScalarType type = values.scalar_type();
   const bool floating = at::isFloatingType(type);
@@ -28,18 +28,18 @@ at::Tensor with_padding(const at::Tensor& values, const Structure& structure, Pa
     return pad(values, structure,
                padding == Padding::smallest  ? -infinity
                : padding == Padding::largest ? infinity
-                                             : std::nan(""));  // sorts behind infinity
+                                             : std::nan(""));  // sorts after infinity
   }
   if (type == at::kBool) {
     return pad(values, structure, padding == Padding::smallest ? 0 : 1);
   }
-  // Limits of int64 are no doubles: as a scalar of the type, by the mask.
+  // The limits of int64 are no doubles: fill by the mask, with a scalar of the type.
   at::Scalar limit;
   AT_DISPATCH_INTEGRAL_TYPES(type, "nested_tensor", [&] {
     using Limits = std::numeric_limits<scalar_t>;
     limit = padding == Padding::smallest ? Limits::lowest() : Limits::max();
   });
-  c10::DimVector ragged_dims;  // of elements without the static dimensions
+  c10::DimVector ragged_dims;  // counted in elements without the static dimensions
   for (std::size_t dim = 0; dim < structure.ragged->rank(); ++dim) {
     ragged_dims.push_back(static_cast<std::int64_t>(dim));
   }
@@ -57,7 +57,7 @@ at::Tensor with_padding(const at::Tensor& values, const Structure& structure, Pa
 struct Along {
   at::Tensor self, values;
   const NestedTensorImpl* impl;
-  std::optional<std::int64_t> dim;  ///< of an element
+  std::optional<std::int64_t> dim;  ///< counted in an element
   bool ragged;
 };
 
@@ -68,7 +68,7 @@ Along read_dim(Call& call) {
   return {self, values_of(self), &impl, dim, dim && impl.structure().is_ragged(*dim)};
 }
 
-/// Each element as one row of values; nothing of the result has its dimensions.
+/// For calls without a dimension: reduces each element, flattened to one row.
 void call_on_whole_elements(Call& call, const at::Tensor& self) {
   expect_fallback_allowed(call);
   const NestedTensorImpl& impl = *nested(self);
@@ -97,14 +97,14 @@ void call_on_whole_elements(Call& call, const at::Tensor& self) {
   call.finish(std::move(out));
 }
 
-/// Along long sequences on the CPU: a call each costs less than padding.
+/// True for long sequences on the CPU, where a call per sequence costs less than padding.
 bool takes_calls(const Along& along) {
   const NestedTensorImpl& impl = *along.impl;
   return along.ragged && along.values.is_cpu() && impl.structure().batch() > 0 &&
          along.values.numel() / impl.structure().batch() >= values_for_a_call;
 }
 
-/// Keeps the size of the dimension.
+/// Operators that keep the size of the dimension.
 template <Padding padding>
 void call_scan(Call& call) {
   const Along along = read_dim(call);
@@ -127,7 +127,7 @@ void call_scan(Call& call) {
   }
 }
 
-/// Sorted values and their indices. Stable, so that padding stays behind values that equal it.
+/// Returns sorted values and their indices. Stable, so that padding stays behind equal values.
 std::pair<at::Tensor, at::Tensor> sort_along(const Along& along, bool descending) {
   const Structure& structure = along.impl->structure();
   if (!along.ragged) {
@@ -158,7 +158,7 @@ void call_sort(Call& call) {
   }
 }
 
-/// The first `k` rows of each sequence along a ragged dimension.
+/// Selects the first `k` rows of each sequence along a ragged dimension.
 at::Tensor first_along(const at::Tensor& tensor, const Along& along, std::int64_t k) {
   const Structure& structure = along.impl->structure();
   if (structure.batch() == 0) {
@@ -202,7 +202,7 @@ void call_topk(Call& call) {
   call.finish({first_along(values, along, k), first_along(indices, along, k)});
 }
 
-/// Removes the dimension, or leaves size 1. `padding` must not change a result.
+/// Operators that remove the dimension or leave size 1. `padding` must not change a result.
 template <Padding padding, bool allows_empty>
 void call_removing(Call& call) {
   const at::Tensor self = call.tensor("self");
@@ -213,7 +213,7 @@ void call_removing(Call& call) {
     call.run();
     return;
   }
-  if (call["dim"].isNone()) {  // an index counts in one element
+  if (call["dim"].isNone()) {  // an index counts within one element
     call["dim"] = structure.batch_dim(impl.element_rank());
   }
   const ReductionPlan plan(call, impl, {call.integer("dim")}, call.boolean("keepdim"));
@@ -247,7 +247,7 @@ void call_removing(Call& call) {
   }
 }
 
-/// One call on the values along a static dimension; along a ragged one, one per element.
+/// One call on the values along a static dimension; one per element along a ragged one.
 void call_removing_per_element(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);

@@ -1,4 +1,4 @@
-// Several parts along one dimension: split, chunk, tensor_split and their like.
+// Splitting along one dimension: split, chunk, tensor_split and similar.
 #include <algorithm>
 
 #include "tensors/nested/along.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using Cuts = std::vector<std::int64_t>;
 
-/// Where the parts of a dimension of `size` begin, and its end.
+/// Returns the start of each part of a dimension of `size`, and its end.
 using Cutter = std::function<Cuts(std::int64_t size)>;
 
 Cuts cuts_of_width(std::int64_t size, std::int64_t width) {

@@ -1,4 +1,4 @@
-// Single tokens by index tensors over the batch and all ragged dimensions; where values are not zero.
+// Indexing of single tokens by index tensors over the batch and all ragged dimensions; nonzero.
 #include "tensors/nested/token_index.hpp"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Numbers from 0, negative ones counted from the size. A wrong one would be a token of a neighbour: on the host an
-/// error, on a device a failure of LibTorch's asynchronous assertion.
+/// Converts negative indices and checks the range: an index out of range would read a neighbour's token. Throws on the
+/// host; on a device LibTorch's asynchronous assertion fails.
 at::Tensor checked(Call& call, const at::Tensor& index, const at::Tensor& size, const NestedTensorImpl& impl) {
   const at::Tensor fits = index.ge(size.neg()).logical_and(index.lt(size)).all();
   if (fits.is_cpu()) {
@@ -31,7 +31,7 @@ at::Tensor checked(Call& call, const at::Tensor& index, const at::Tensor& size, 
   return at::where(index.lt(0), index + size, index);
 }
 
-/// By how its value's place among the padded ones: coordinates along the ragged dimensions.
+/// Converts the index of each value among the padded ones to coordinates along the ragged dimensions.
 void call_nonzero(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);
@@ -56,7 +56,7 @@ void call_nonzero(Call& call) {
   call.finish(at::stack(columns, 1));
 }
 
-/// From a row of values, one for each place of the mask, element by element.
+/// Writes from a row of values, one per valid position of the mask, element by element.
 void call_masked_scatter(Call& call) {
   const at::Tensor self = call.tensor("self"), mask = call.tensor("mask"), source = call.tensor("source");
   call.expect(nested(self) != nullptr, "expected a NestedTensor, got one as mask or source of a tensor of shape (",

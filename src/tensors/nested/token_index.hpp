@@ -1,4 +1,4 @@
-// Index tensors that name single tokens.
+// Index tensors that select single tokens.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,10 @@
 
 namespace danling::inline v0::detail {
 
-/// Indices of the values, where there is an index tensor of numbers for the batch and for each ragged dimension, and
-/// for dimension 0: then the result is a plain tensor that begins with the indices' shape. Nothing for other indices.
-/// @throws DataError for numbers beyond the sizes, on the host
+/// Returns indices of the values if there is an integer index tensor for the batch, for each ragged dimension and for
+/// dimension 0; the result of indexing is then a plain tensor that begins with the indices' shape. Returns nullopt for
+/// other indices.
+/// @throws DataError for an index out of range, on the host
 std::optional<std::vector<at::Tensor>> token_indices(Call& call, const at::Tensor& self,
                                                      const std::vector<at::Tensor>& indices);
 

@@ -1,4 +1,4 @@
-// Operators that reshape: view, reshape, flatten and their like.
+// Operators that reshape: view, reshape, flatten and similar.
 #include "tensors/nested/along.hpp"
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/shapes.hpp"
@@ -21,7 +21,7 @@ void finish_shape(Call& call, at::Tensor result) {
   const at::Tensor self = call[0].toTensor();
   NestedTensorImpl& impl = *nested(self);
   call.expect(!self.is_leaf() || !self.requires_grad(),
-              "expected a tensor that is no leaf to change its shape, got one");
+              "expected a tensor that is not a leaf, to change its shape, got a leaf");
   impl.set_structure(nested(result)->values(), nested(result)->structure());
   replace_values(self, impl.values());
   call.finish(self);
@@ -48,8 +48,7 @@ void call_view_as(Call& call) {
   finish_reshape(call, self, other.sizes().vec());
 }
 
-/// Of dimensions of the elements. The first two dimensions of a batch of lists, flattened, are the lists themselves:
-/// with the batch it would be a padded tensor, which is for the caller to make.
+/// Flattens dimensions of the elements. To flatten the batch too, the caller must create a padded tensor.
 void call_flatten(Call& call) {
   const at::Tensor self = call.tensor("self");
   const std::int64_t begin = wrapped_dim(call, self, call.integer("start_dim")),
@@ -64,7 +63,7 @@ void call_flatten(Call& call) {
   const std::int64_t rank = impl.element_rank(), batch = structure.batch_dim(rank);
   call.expect(batch < begin || batch > end, "expected dimensions of the elements, got ", begin, " to ", end,
               " with the batch, ", batch, ", of elements ", text_of_shapes(impl),
-              "; concat() has all tokens in a row, tensor() the padded ones");
+              "; concat() returns all tokens in one row, tensor() the padded tensor");
   const std::int64_t first = *structure.element_dim(begin, rank), last = *structure.element_dim(end, rank);
   call.finish(write_through(flatten_nested(call, self, first, last), self,
                             [begin, end](const at::Tensor& places) { return places.flatten(begin, end); }));

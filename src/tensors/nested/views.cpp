@@ -17,7 +17,7 @@ std::int64_t product_of(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Stands for a size of 0, so that products say which dimensions correspond.
+/// Replaces a size of 0, so that products show which dimensions correspond.
 constexpr std::int64_t zero_size = 1'000'003;
 
 /// Old and new dimensions whose sizes have the same product.
@@ -25,7 +25,7 @@ struct DimGroup {
   std::size_t begin, end, new_begin, new_end;
 };
 
-/// Nothing when the products differ.
+/// Returns nullopt if the products differ.
 std::optional<std::vector<DimGroup>> group_dims(const Sizes& from, const Sizes& to) {
   std::vector<DimGroup> out;
   for (std::size_t i = 0, j = 0; i < from.size() || j < to.size();) {
@@ -43,7 +43,7 @@ std::optional<std::vector<DimGroup>> group_dims(const Sizes& from, const Sizes& 
     } else if ((i < from.size() ? from[i++] : to[j++]) != 1) {
       return std::nullopt;
     }
-    if (j == to.size() && group.new_begin == j && !out.empty()) {  // an old size of 1 that no new one is left for
+    if (j == to.size() && group.new_begin == j && !out.empty()) {  // an old size of 1 without a new one
       out.back().end = i;
       continue;
     }
@@ -54,8 +54,8 @@ std::optional<std::vector<DimGroup>> group_dims(const Sizes& from, const Sizes& 
   return out;
 }
 
-/// One reshape. The static sizes of the values are rewritten twice: without the parts that leave for the rows, then
-/// with those that come from there.
+/// One reshape. Rewrites the static sizes of the values twice: without the parts that move to the rows, then with those
+/// that move from the rows.
 class Reshape {
  public:
   Reshape(Call& call, const at::Tensor& tensor)
@@ -67,7 +67,7 @@ class Reshape {
     std::replace(from_.begin(), from_.end(), std::int64_t{0}, zero_size);
   }
 
-  /// Nothing when the sizes are not those of a padded tensor with a batch.
+  /// Returns nullopt if the sizes are not those of a padded tensor with a batch.
   std::optional<at::Tensor> run(Sizes to) {
     std::replace(to.begin(), to.end(), std::int64_t{0}, zero_size);
     const auto unknown = std::find(to.begin(), to.end(), -1);
@@ -134,7 +134,7 @@ class Reshape {
     }
   }
 
-  /// `parts` times as many elements or rows for a positive number, so many times fewer for a negative one.
+  /// A positive `parts` multiplies the number of elements or rows, a negative one divides it.
   void add_parts(std::int64_t parts, std::int64_t fixed) {
     if (parts != 1) {
       parts_.push_back({std::abs(parts), parts > 0 ? Kind::leaves : Kind::comes});
@@ -162,7 +162,7 @@ class Reshape {
   }
 
   bool add_ragged(const DimGroup& group, std::vector<std::size_t> ragged, std::int64_t longest, std::int64_t fixed) {
-    // The new ragged dimension: the one to be inferred, or the one of the old size, or the first.
+    // The new ragged dimension: the inferred one, or the one with the old size, or the first.
     std::size_t chosen = group.new_end;
     for (std::size_t at = group.new_begin; at < group.new_end; ++at) {
       const bool inferred = at == unknown_ && (to_[at] != 1 || chosen == group.new_end);
@@ -198,7 +198,7 @@ class Reshape {
     return true;
   }
 
-  /// The values' sizes with the parts of all kinds but one.
+  /// Returns the sizes of the values with the parts of all kinds but one.
   std::vector<std::int64_t> sizes_without(Kind kind, std::int64_t rows) const {
     Sizes out = {rows};
     for (const Part& part : parts_) {
@@ -208,7 +208,7 @@ class Reshape {
     }
     return out;
   }
-  /// Of a part among the values' dimensions.
+  /// Returns the place of a part among the dimensions of the values.
   std::int64_t place_of(std::size_t part, Kind without) const {
     return 1 + std::count_if(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(part),
                              [&](const Part& before) { return before.kind != without; });
@@ -221,7 +221,7 @@ class Reshape {
     if (!as_before) {
       values = values.reshape(sizes_without(Kind::comes, ragged->rows()));
     }
-    // The batch's part is in front of the rows' part, or behind it.
+    // The batch's part comes before or after the rows' part.
     std::int64_t gone = 0;
     if (elements_ > 1) {
       values = rows_of_parts(values.movedim(place_of(elements_part_, Kind::comes), 1), ragged);
@@ -260,7 +260,7 @@ class Reshape {
     }
     return values;
   }
-  /// Behind the static parts in front of it; the batch's part comes first, and may lie on either side.
+  /// Returns the place after the static parts before it; the batch's part comes first and may lie on either side.
   std::int64_t place_among_new(std::size_t part) const {
     std::int64_t place = 1;
     for (std::size_t at = 0; at < part; ++at) {
@@ -270,7 +270,7 @@ class Reshape {
     return place;
   }
 
-  /// Ragged dimensions merged with each other, and with parts of the static ones.
+  /// Merges ragged dimensions with each other and with parts of the static ones.
   RaggedPtr with_sizes(const RaggedPtr& ragged) const {
     if (rows_ == 1 && merged_.size() == ragged->rank()) {
       return ragged;
@@ -300,23 +300,24 @@ class Reshape {
   at::Tensor values_;
   Sizes from_, to_;
   std::size_t unknown_ = 0;
-  std::vector<Part> parts_;                       ///< of the static dimensions, old and new, in their order
-  Sizes sizes_;                                   ///< of the new static dimensions
-  std::optional<std::size_t> new_batch_;          ///< dimension of the new shape
-  std::vector<std::size_t> new_ragged_;           ///< likewise
-  std::vector<std::vector<std::size_t>> merged_;  ///< old ragged dimensions of each new one
-  std::int64_t elements_ = 1, rows_ = 1;          ///< as in add_parts
+  std::vector<Part> parts_;                       ///< parts of the static dimensions, old and new, in order
+  Sizes sizes_;                                   ///< sizes of the new static dimensions
+  std::optional<std::size_t> new_batch_;          ///< index of the batch in the new shape
+  std::vector<std::size_t> new_ragged_;           ///< indices of the ragged dimensions in the new shape
+  std::vector<std::vector<std::size_t>> merged_;  ///< old ragged dimensions merged into each new one
+  std::int64_t elements_ = 1, rows_ = 1;          ///< see add_parts
   std::size_t elements_part_ = 0, rows_part_ = 0;
 };
 
-/// Ragged dimensions merged with static ones behind them: parts of each row become rows. Nothing for another order.
+/// Merges ragged dimensions with the static ones after them: parts of each row become rows. Returns nullopt for another
+/// order.
 std::optional<at::Tensor> flatten_rows(const at::Tensor& tensor, std::int64_t first, std::int64_t last,
                                        const c10::DimVector& ragged_dims) {
   const NestedTensorImpl& impl = *nested(tensor);
   Structure structure = impl.structure();
   const std::size_t rank = structure.ragged->rank();
   at::Tensor values = values_of(tensor);
-  std::size_t begin = rank, end = 0;  // ragged dimensions that are merged
+  std::size_t begin = rank, end = 0;  // merged ragged dimensions
   std::int64_t factor = 1, moved = 0;
   for (std::int64_t dim = first; dim <= last; ++dim) {
     if (!structure.is_ragged(dim)) {
@@ -393,7 +394,7 @@ at::Tensor reshape_nested(Call& call, const at::Tensor& tensor, const Sizes& siz
       return *whole;
     }
   }
-  // Sizes that begin with the batch are those of the tensor, even where elements could have them by themselves.
+  // Sizes that begin with the batch are those of the tensor, even if each element could have them.
   const auto at = static_cast<std::size_t>(impl.structure().batch_dim(impl.element_rank()));
   if (sizes.size() > at && sizes[at] == impl.structure().batch()) {
     Sizes rest = sizes;
