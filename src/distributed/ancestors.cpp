@@ -16,7 +16,8 @@ std::string read_proc(pid_t pid, const char* file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Field `number` of /proc/<pid>/stat, counted from 1; a name with spaces and brackets is field 2.
+/// Returns field `number` of /proc/<pid>/stat, counted from 1. Field 2 is a name, which may contain spaces and
+/// brackets.
 std::string stat_field(pid_t pid, int number) {
   const std::string stat = read_proc(pid, "stat");
   const std::size_t name_end = stat.rfind(')');
@@ -34,7 +35,7 @@ pid_t launcher_process(const ProcessIdentity& identity) {
                                : identity.launcher == "mpich" ? "PMI_RANK"
                                : identity.launcher == "slurm" ? "SLURM_PROCID"
                                                               : "RANK";
-  // Zeros end the entries of an environment.
+  // A zero byte ends each entry of an environment.
   const std::string entry = std::string(1, '\0') + concat(variable, "=", identity.rank) + std::string(1, '\0');
   pid_t pid = getppid();
   while (pid > 1 && (std::string(1, '\0') + read_proc(pid, "environ")).find(entry) != std::string::npos) {

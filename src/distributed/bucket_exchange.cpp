@@ -15,7 +15,7 @@ at::Tensor new_bucket(const BucketShape& shape) {
   return at::zeros({shape.numel}, at::TensorOptions().dtype(shape.dtype).device(shape.device));
 }
 
-/// Asynchronous collectives, over connections of their own: they must not mix with those of the loops.
+/// Asynchronous collectives over separate connections, so that they do not mix with those of the training loop.
 class GroupExchange : public BucketExchange {
  public:
   GroupExchange(const Group& group, const std::vector<BucketShape>& shapes) : group_(group.split(0, group.rank())) {
@@ -42,8 +42,8 @@ class GroupExchange : public BucketExchange {
   std::vector<Work> works_;
 };
 
-/// Each rank adds one part of every bucket along the tree: all send it theirs, and it sends the sum to all. As many
-/// bytes as a ring.
+/// Each rank sums one part of every bucket along the tree: it receives that part from all ranks and sends them the sum.
+/// Transfers as many bytes as a ring.
 class TreeExchange : public BucketExchange {
  public:
   TreeExchange(const Group& group, const std::vector<BucketShape>& shapes, std::vector<Subtree> ranks)

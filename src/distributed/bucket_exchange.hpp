@@ -1,4 +1,4 @@
-// How the sums of gradient buckets over ranks are made.
+// Summation of gradient buckets over ranks.
 #pragma once
 
 #include <memory>
@@ -14,54 +14,55 @@
 
 namespace danling::inline v0::detail {
 
-/// Size, element type and device of a bucket.
+/// Size, dtype and device of a bucket.
 struct BucketShape {
   std::int64_t numel = 0;
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
 };
 
-/// Sums buckets over all ranks in their memory. Each step, every rank starts every bucket once, in their order; then it
-/// finishes all. For one thread.
+/// Sums buckets over all ranks in place. In each step, every rank starts every bucket once, in order, then calls
+/// `finish_all`. Use it in one thread.
 class BucketExchange {
  public:
   virtual ~BucketExchange();
 
-  /// The memory of a bucket: flat. Filled by the caller before `start`, not touched until `finish_all` returns.
+  /// Returns the flat memory of a bucket. The caller fills it before `start` and does not access it until `finish_all`
+  /// returns.
   virtual at::Tensor memory(std::size_t bucket) const = 0;
-  /// Begins to sum. Does not wait for other ranks.
+  /// Starts a sum. Does not wait for other ranks.
   virtual void start(std::size_t bucket) = 0;
-  /// Does what can be done without waiting.
+  /// Makes progress without waiting.
   virtual void poll() {}
   /// Waits for the sums of all buckets, and for the device. @throws DistributedError.
   virtual void finish_all() = 0;
-  /// Waits of later steps end after this time.
+  /// Sets the timeout of later waits.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
-  /// The factor of the gradients of later steps, a scalar, for one that keeps some of them from step to step.
+  /// Sets the loss scale of later gradients, a scalar, for exchanges that keep errors between steps.
   virtual void set_loss_scale(const at::Tensor&) {}
-  /// Ends the waits of the other ranks with `reason`, where the group does not.
+  /// Stops the other ranks' waits with `reason`, if aborting the group does not.
   virtual void abort(std::string_view reason) { static_cast<void>(reason); }
-  /// "shared memory" or the name of the backend, for logs.
+  /// Returns "shared memory" or the name of the backend, for logs.
   virtual std::string name() const = 0;
 };
 
-/// Through memory that the processes of one machine share: each rank adds one part of every bucket for all, in the
-/// thread that calls, along the tree of `ranks`. Null on all ranks where there is no such memory; `reason` says why.
-/// Called by all ranks.
+/// Sums in memory shared by the processes of one machine. Each rank sums one part of every bucket in the calling
+/// thread, along the tree of `ranks`. Returns null on all ranks if shared memory is not available; `reason` explains
+/// it. Called by all ranks.
 std::unique_ptr<BucketExchange> make_shared_exchange(const Group& group, const std::vector<BucketShape>& buckets,
                                                      std::vector<Subtree> ranks, std::chrono::milliseconds timeout,
                                                      std::string* reason);
 
-/// Through the collectives of the group.
+/// Sums by collectives of the group.
 std::unique_ptr<BucketExchange> make_group_exchange(const Group& group, const std::vector<BucketShape>& buckets,
                                                     std::chrono::milliseconds timeout);
 
-/// Through shared memory where `shared` allows it and it can be had, else through the group; `text` says which and why.
-/// Called by all ranks.
+/// Uses shared memory if `shared` is set and it is available, else collectives of the group; `text` describes the
+/// choice and the reason. Called by all ranks.
 std::unique_ptr<BucketExchange> make_exchange(const Group& group, const std::vector<BucketShape>& buckets, bool shared,
                                               std::chrono::milliseconds timeout, std::string& text);
 
-/// The same, always along the tree of `ranks`.
+/// As make_exchange, but always along the tree of `ranks`.
 std::unique_ptr<BucketExchange> make_tree_exchange(const Group& group, const std::vector<BucketShape>& buckets,
                                                    std::vector<Subtree> ranks, bool shared,
                                                    std::chrono::milliseconds timeout, std::string& text);

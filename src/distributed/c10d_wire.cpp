@@ -16,12 +16,12 @@ std::string detail::reason_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
   text = text.substr(0, text.find('\n'));
-  // Gloo's messages begin with a source file and line.
+  // Removes the source file and line from Gloo's messages.
   if (text.starts_with('[')) {
     const auto end = text.find("] ");
     text = end == std::string::npos ? text : text.substr(end + 2);
   }
-  // And some end with general advice.
+  // Removes general advice at the end.
   return text.substr(0, text.find(". This is typically"));
 }
 
@@ -51,7 +51,7 @@ c10d::ReduceOp c10d_op(ReduceOp op) {
   }
 }
 
-/// A collective. On a device `wait` of LibTorch only orders streams.
+/// A collective. For tensors on a device, LibTorch's `wait` only synchronizes streams.
 class CollectiveTransfer : public Transfer {
  public:
   CollectiveTransfer(WorkPtr work, Tensors tensors)
@@ -64,7 +64,7 @@ class CollectiveTransfer : public Transfer {
     if (on_host_ && !work_->isCompleted()) {
       try {
         return work_->wait(limit);
-      } catch (const std::exception&) {  // the time is over, or the work failed
+      } catch (const std::exception&) {  // timed out, or the work failed
       }
     }
     while (!work_->isCompleted()) {
@@ -73,7 +73,7 @@ class CollectiveTransfer : public Transfer {
       }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    work_->wait();  // throws if it failed
+    work_->wait();  // throws if the work failed
     return true;
   }
 
@@ -83,7 +83,7 @@ class CollectiveTransfer : public Transfer {
   bool on_host_;
 };
 
-/// A message between two ranks. Gloo closes its connection if a wait for one ends by its time.
+/// A point-to-point message. Gloo closes the connection if a wait for one times out.
 class MessageTransfer : public Transfer {
  public:
   MessageTransfer(WorkPtr work, at::Tensor tensor) : work_(std::move(work)), tensor_(std::move(tensor)) {}

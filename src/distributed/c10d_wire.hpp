@@ -1,4 +1,4 @@
-// A wire over a backend of LibTorch.
+// A Wire over a backend of LibTorch.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -21,20 +21,20 @@ std::string text_of_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// `part` below `root`, though it begins with a slash.
+/// Joins `part` to `root`, ignoring its leading slash.
 fs::path below(const fs::path& root, const std::string& part) { return root / fs::path(part).relative_path(); }
 
 bool has_word(const std::string& list, const std::string& word) {
   return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
-/// Where a hierarchy of control groups is mounted, and which group the mount shows at its top.
+/// A mount point of a cgroup hierarchy, and the group at its root.
 struct Mount {
   std::string point;
   std::string top;
 };
 
-/// The mount of version 2, or of version 1's CPU controller.
+/// Finds the mount of cgroup v2, or of v1's CPU controller.
 std::optional<Mount> find_mount(const fs::path& root, bool unified) {
   std::ifstream mounts(root / "proc/self/mountinfo");
   std::string line;
@@ -56,7 +56,7 @@ std::optional<Mount> find_mount(const fs::path& root, bool unified) {
   return std::nullopt;
 }
 
-/// The limit that one group sets.
+/// Returns the limit of one group.
 std::optional<double> group_quota(const fs::path& group, bool unified) {
   double quota = 0;
   double period = 0;
@@ -73,7 +73,7 @@ std::optional<double> group_quota(const fs::path& group, bool unified) {
 }  // namespace
 
 std::vector<int> allowed_cpus(pid_t pid) {
-  // The kernel refuses a set that is smaller than its own.
+  // The kernel rejects a set that is smaller than its own.
   for (int count = 1024; count <= 1 << 20; count *= 2) {
     cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(count));
     const std::size_t size = CPU_ALLOC_SIZE(static_cast<std::size_t>(count));
@@ -120,11 +120,11 @@ std::optional<double> cpu_quota(const fs::path& root) {
     if (!mount) {
       continue;
     }
-    // In a container the mount may show a group from within the host's tree as its top.
+    // In a container, the root of the mount may be a group inside the host's hierarchy.
     const fs::path path = fs::path(line.substr(second + 1)).lexically_relative(mount->top);
     const fs::path top = below(root, mount->point);
     fs::path group = path.empty() || *path.begin() == ".." ? top : (top / path).lexically_normal();
-    // Every group on the way up has a say.
+    // The limits of all parent groups apply.
     while (true) {
       const auto quota = group_quota(group, unified);
       least = quota && quota < least.value_or(*quota + 1) ? quota : least;

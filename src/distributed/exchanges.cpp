@@ -1,4 +1,4 @@
-// Collectives in which ranks send different tensors to different ranks.
+// Collectives in which each rank sends different tensors to different ranks.
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
@@ -80,7 +80,7 @@ std::vector<at::Tensor> Group::all_to_all(const std::vector<at::Tensor>& parts) 
   for (const at::Tensor& part : parts) {
     detail::pack_shape(packer, part, carries);
   }
-  std::vector<detail::Shape> theirs;  // for this rank
+  std::vector<detail::Shape> theirs;  // shapes of the parts for this rank
   std::vector<std::size_t> counts;
   bool stays = true;
   for (const std::string& packed : call.exchange(packer.take())) {
@@ -113,7 +113,7 @@ std::vector<at::Tensor> Group::all_to_all(const std::vector<at::Tensor>& parts) 
 at::Tensor Group::all_to_all_single(const at::Tensor& rows, at::IntArrayRef splits) const {
   constexpr const char* where = "group.all_to_all_single";
   std::vector<std::int64_t> counts = splits.vec();
-  // Every rank sees the requests of all, so that one that is wrong is the same error on all.
+  // Every rank checks the requests of all ranks, so that all throw the same error.
   const auto check_counts = [&](std::int64_t given, const std::vector<std::int64_t>& theirs, std::int64_t rank) {
     bool fits = theirs.empty() ? given % size() == 0 : static_cast<int>(theirs.size()) == size();
     for (const std::int64_t count : theirs) {
@@ -145,7 +145,7 @@ at::Tensor Group::all_to_all_single(const at::Tensor& rows, at::IntArrayRef spli
     texts.push_back(shapes.back().any ? shapes.back().rows_text() : "nothing");
     stays = stays && shapes.back().stays;
   }
-  call.check_agreement(texts, where, "rows alike");
+  call.check_agreement(texts, where, "matching rows");
   check<DistributedError>(rows.defined() && rows.dim() > 0, where, "expected at least one dimension, got ",
                           detail::request_text(rows));
   std::int64_t row_bytes = static_cast<std::int64_t>(rows.element_size());

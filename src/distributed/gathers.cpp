@@ -1,4 +1,4 @@
-// Collectives that carry what each rank has, as it is.
+// Collectives that copy each rank's data unchanged.
 #include <algorithm>
 #include <cstring>
 
@@ -16,14 +16,14 @@
 namespace danling::inline v0 {
 namespace {
 
-// From this size on, rows travel rank by rank instead of all at once, padded to the longest.
+// From this size on, rows are broadcast rank by rank, instead of gathered at once with padding to the longest.
 constexpr std::int64_t padded_bytes = 1 << 20;
 
-/// The rows of every rank, alike but for their number. The same on all ranks.
+/// Shapes of all ranks' rows, which differ only in the number of rows. The same on all ranks.
 struct RowShapes {
   std::vector<detail::Shape> shapes;
-  bool any = false;    ///< whether any rank has rows
-  bool stays = false;  ///< whether all are where the device's wire takes them
+  bool any = false;    ///< any rank has rows
+  bool stays = false;  ///< all rows are on a device whose wire transfers them directly
 };
 
 RowShapes exchange_rows(GroupCall& call, std::string_view where, const at::Tensor& rows, bool stays,
@@ -48,7 +48,7 @@ RowShapes exchange_rows(GroupCall& call, std::string_view where, const at::Tenso
     all.shapes.push_back(theirs);
   }
   call.check_agreement(extras, where, "the same root");
-  call.check_agreement(texts, where, "rows alike");
+  call.check_agreement(texts, where, "matching rows");
   check<DistributedError>(!scalar, where, "expected at least one dimension, got scalars");
   all.any = some.any;
   for (detail::Shape& theirs : all.shapes) {
@@ -129,7 +129,7 @@ void Group::broadcast(at::Tensor& tensor, int root) const {
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
   const std::string request = concat(detail::request_text(tensor), " of rank ", root,
                                      stays ? concat(" on ", c10::DeviceTypeName(tensor.device().type(), true)) : "");
-  call.check_agreement(call.exchange(request), where, "tensors alike");
+  call.check_agreement(call.exchange(request), where, "matching tensors");
   check<DistributedError>(tensor.defined(), where, "expected a tensor, got an undefined one");
   detail::check_root(where, root, size());
   if (tensor.numel() == 0) {

@@ -31,7 +31,7 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-/// Address of this machine on the route to `host`: the kernel's source address. Empty without a route.
+/// Returns the local address on the route to `host` (the kernel's source address); empty without a route.
 std::string address_towards(const std::string& host, int port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
@@ -59,7 +59,7 @@ std::string address_towards(const std::string& host, int port) {
   return address;
 }
 
-/// Connects the ranks of a group, which all call it with the same members and name.
+/// Connects the ranks of a group; all call it with the same members and name.
 std::unique_ptr<Wire> connect_members(const StorePtr& base, const std::string& host, std::chrono::milliseconds timeout,
                                       const std::vector<std::int64_t>& members, std::int64_t own,
                                       const std::string& name) {
@@ -78,7 +78,7 @@ std::unique_ptr<Wire> connect_members(const StorePtr& base, const std::string& h
       c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, static_cast<int>(members.size()), std::move(gloo)));
 }
 
-/// What all groups over one store share.
+/// Sets the parts of a connection that all groups over one store share.
 void share_store(Connection& connection, const StorePtr& store, const std::string& host,
                  std::chrono::milliseconds timeout, Watch::Options options) {
   const std::int64_t own = options.rank;
@@ -88,9 +88,9 @@ void share_store(Connection& connection, const StorePtr& store, const std::strin
   };
 }
 
-// Where all processes join groups equally often, their number keeps the keys of one apart from those of the next.
+// All processes join groups equally often, so this number separates the keys of successive groups.
 std::atomic<int> joined = 0;
-std::atomic<pid_t> joined_last = 0;  // the process; one that it forks has joined none
+std::atomic<pid_t> joined_last = 0;  // pid of the last join; a forked child has joined no group
 
 std::string prefix_of(const ProcessIdentity& identity, int number) {
   return concat("danling/", identity.restart_count, "/", identity.meeting.empty() ? concat(number) : identity.meeting);
@@ -109,12 +109,12 @@ void decline_gloo(const ProcessIdentity& identity, std::string_view reason,
     const Meeting meeting = open_meeting(identity, timeout, deadline);
     const auto store = meeting.prefixed(prefix_of(identity, joined));
     decline_roll(*store, meeting, identity, reason, timeout, deadline);
-  } catch (const std::exception&) {  // the caller reports the error that made it decline
+  } catch (const std::exception&) {  // the caller reports the error for which it declined
   }
 }
 
 Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& options) {
-  // Gloo's threads, which are started below, write to peers that may have died.
+  // Gloo's threads, started below, write to peers that may have died.
   const WriteSignalMask quiet(SIGPIPE);
   joined_last = getpid();
   const std::string prefix = prefix_of(identity, identity.meeting.empty() ? joined++ : 0);
@@ -129,7 +129,7 @@ Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& opt
     Connection connection;
     connection.address = meeting.address;
     connection.wire = connect_members(store, host, options.timeout, all_ranks(identity.world_size), identity.rank, "");
-    // The processes find each other through rank 0, which must not continue, and exit, before the last has connected.
+    // Processes find each other through rank 0, which must not exit before the last one has connected.
     std::vector<std::string> done;
     store->set("done/" + std::to_string(identity.rank), std::vector<std::uint8_t>{1});
     if (identity.rank == 0) {
@@ -158,7 +158,7 @@ std::vector<Connection> connect_threads(int size, const GroupOptions& options) {
   std::vector<Connection> connections(static_cast<std::size_t>(size));
   std::mutex mutex;
   std::exception_ptr error;
-  std::vector<std::jthread> threads;  // joined before what they use goes
+  std::vector<std::jthread> threads;  // joined before the objects that they use are destroyed
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
@@ -173,7 +173,7 @@ std::vector<Connection> connect_threads(int size, const GroupOptions& options) {
       }
     });
   }
-  threads.clear();  // joins them
+  threads.clear();  // joins the threads
   if (error) {
     std::rethrow_exception(error);
   }

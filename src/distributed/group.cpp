@@ -26,7 +26,7 @@ std::chrono::milliseconds checked_timeout(std::string_view where, std::chrono::m
   return std::min<std::chrono::milliseconds>(timeout, detail::longest_timeout);
 }
 
-/// Debug mode is on for all ranks or for none.
+/// Enables debug mode on all ranks if any rank has it.
 void agree_on_debug(Group& group, bool& debug) {
   for (const std::string& theirs : group.all_gather(debug ? "1" : "0")) {
     debug = debug || theirs == "1";
@@ -58,7 +58,7 @@ Group::Impl::~Impl() {
     connection.watch->remove(place);
   }
   if (!failure().empty() || (connection.watch && connection.watch->failed())) {
-    // A backend waits for what it has begun, which nobody will finish.
+    // A backend waits for operations in flight, which no rank will complete.
     auto wires = std::make_shared<detail::Connection>(std::move(connection));
     connection.watch = wires->watch;
     wires->watch.reset();
@@ -117,7 +117,7 @@ void Group::decline(const ProcessIdentity& identity, std::string_view reason,
   }
 }
 
-// A message over the loopback address wakes two threads on each side: half a millisecond on busy cores, in every step.
+// A message over loopback wakes two threads on each side: half a millisecond on busy cores, in every step.
 void Group::Impl::share_messages(const Group& group) {
   const std::int64_t number_of_last = number;
   if (auto memory = detail::SharedMemory::create(group, detail::shared_wire_memory())) {
@@ -161,12 +161,12 @@ void Group::run_threads(int size, const std::function<void(Group& group)>& body,
     };
     try {
       threads.emplace_back(run);
-    } catch (const std::exception& error) {  // those that run wait for this one
+    } catch (const std::exception& error) {  // running threads wait for this rank
       mine.abort(detail::reason_of(error));
       throw;
     }
   }
-  threads.clear();  // joins them
+  threads.clear();  // joins the threads
   if (first) {
     std::rethrow_exception(first);
   }

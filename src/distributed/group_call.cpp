@@ -1,4 +1,4 @@
-// The frame of a group's collectives: comparison of requests, waiting, failures.
+// Common part of a group's collectives: comparison of requests, waiting, failures.
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +19,7 @@ constexpr std::size_t packet_bytes = 1024;
 constexpr std::size_t header_bytes = sizeof(std::uint64_t) * 2;
 constexpr std::size_t payload_bytes = packet_bytes - header_bytes;
 
-// A waiting rank looks at this interval whether another has failed.
+// Interval at which a waiting rank checks if another rank has failed.
 constexpr auto turn = std::chrono::milliseconds(200);
 
 constexpr const char* collective_names[] = {"barrier",
@@ -113,7 +113,7 @@ void GroupCall::fail_in_memory(const Group& group, std::string_view operation,
                        failure.timed_out ? " waits elsewhere, computes or has been stopped" : " has ended");
   report.limit = group.timeout();
   report.failed_at = {group.impl_->name, failure.ranks, 0, std::string(operation)};
-  const std::string wanted = concat("an answer of all ", group.size(), " ranks to the ", operation);
+  const std::string wanted = concat("all ", group.size(), " ranks to join the ", operation);
   fail_for(*group.impl_, wanted, watch->report(std::move(report)));
 }
 
@@ -248,8 +248,8 @@ void GroupCall::fail_with(const std::exception& error) {
 
 void GroupCall::fail_for(const std::string& reason) {
   const std::string wanted = number_ == 0 ? "a " + text_
-                                          : concat("an answer of all ", group_.size(), " ranks at ",
-                                                   group_.connection.address, " to ", name_of_collective(collective_));
+                                          : concat("all ", group_.size(), " ranks at ", group_.connection.address,
+                                                   " to join ", name_of_collective(collective_));
   fail_for(group_, wanted, reason);
 }
 

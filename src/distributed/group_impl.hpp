@@ -1,4 +1,4 @@
-// State of a group, and the frame of its collectives: comparison of requests, waiting, failures.
+// State of a group, and the common part of its collectives: comparison of requests, waiting, failures.
 #pragma once
 
 #include <chrono>
@@ -21,26 +21,26 @@ namespace danling::inline v0 {
 
 namespace detail {
 
-/// What makes a group; `connect` gives one, and `split` asks for another.
+/// The connections of a group; `connect` returns one, and `split` creates another through `connect_part`.
 struct Connection {
-  std::unique_ptr<Wire> wire;         ///< of host memory
-  std::unique_ptr<Wire> device_wire;  ///< of the device's memory; absent without a backend for it
+  std::unique_ptr<Wire> wire;         ///< for host memory
+  std::unique_ptr<Wire> device_wire;  ///< for device memory; null without a backend for it
   at::DeviceType device_type = at::kCPU;
   /// Address at which the processes joined; for messages.
   std::string address;
-  std::shared_ptr<Watch> watch;  ///< absent over a process group of the program
-  /// Connects the members of a part, listed by their ranks in the first group; called by them, with a name that no
-  /// other part has. Absent over a process group of the program.
+  std::shared_ptr<Watch> watch;  ///< null over a process group of the program
+  /// Connects the members of a subgroup, listed by rank in the first group. All members call it with a unique name.
+  /// Empty over a process group of the program.
   std::function<std::unique_ptr<Wire>(const std::vector<std::int64_t>& members, const std::string& name)> connect_part;
 };
 
-/// 0 to `size` - 1.
+/// Returns 0, ..., `size` - 1.
 std::vector<std::int64_t> all_ranks(int size);
 
-/// Joins the other processes at the master's address and connects to each over Gloo.
+/// Joins the other processes at the master address and connects to each over Gloo.
 Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& options);
 void decline_gloo(const ProcessIdentity& identity, std::string_view reason, std::chrono::milliseconds timeout) noexcept;
-/// One connection for each of `size` threads of this process.
+/// Creates a connection for each of `size` threads of this process.
 std::vector<Connection> connect_threads(int size, const GroupOptions& options);
 
 }  // namespace detail
@@ -52,28 +52,28 @@ struct Group::Impl {
 
   int rank() const { return connection.wire->rank(); }
   int size() const { return connection.wire->size(); }
-  /// Whether tensors on `device` travel without a copy on the host.
+  /// Returns true if tensors on `device` are transferred without a host copy.
   bool carries(at::Device device) const { return connection.device_wire && device.type() == connection.device_type; }
   Wire& wire_of(const at::Tensor& tensor) const {
     return carries(tensor.device()) ? *connection.device_wire : *connection.wire;
   }
-  /// Small messages go through shared memory where all ranks are on one machine. Called by all ranks.
+  /// Sends small messages through shared memory if all ranks are on one machine. Called by all ranks.
   void share_messages(const Group& group);
   void set_wire_timeout(std::chrono::milliseconds time) const;
   /// @throws DistributedError if the group has failed.
   void check_usable();
-  /// Message of a failed operation; nothing works after it. `abort` sets it from any thread.
+  /// Returns the error that made the group unusable, or an empty string. `abort` sets it from any thread.
   std::string failure() const;
   void set_failure(std::string text);
 
   detail::Connection connection;
-  std::string name;                 ///< the same on all ranks, and of no other group
-  std::vector<std::int64_t> ranks;  ///< of the members in the first group
+  std::string name;                 ///< equal on all ranks and unique among groups
+  std::vector<std::int64_t> ranks;  ///< ranks of the members in the first group
   std::chrono::milliseconds timeout;
   bool debug = false;
-  std::int64_t number = 0;     ///< of the last collective
-  std::int64_t exchanges = 0;  ///< messages, gathers and exchanges of tensors
-  std::int64_t parts = 0;      ///< made of this group
+  std::int64_t number = 0;     ///< number of the last collective
+  std::int64_t exchanges = 0;  ///< count of messages, gathers and tensor exchanges
+  std::int64_t parts = 0;      ///< number of subgroups created
   detail::Watch::Entry place;
 
  private:
@@ -81,7 +81,7 @@ struct Group::Impl {
   std::string failure_;
 };
 
-/// The collectives, as ranks compare them.
+/// Identifies a collective when ranks compare requests.
 enum class Collective : std::uint64_t {
   barrier,
   all_reduce,
@@ -102,35 +102,37 @@ enum class Collective : std::uint64_t {
   start_all_to_all_single,
 };
 
-/// One operation of a group, from its start to its end.
+/// One operation of a group, from start to end.
 class GroupCall {
  public:
-  /// Numbers the collective. @throws DistributedError if the group has failed.
+  /// Assigns the next number to the collective. @throws DistributedError if the group has failed.
   GroupCall(Group::Impl& group, Collective collective);
-  /// The same with the tensor of this rank, for messages.
+  /// The same, and records the size of `data` for messages.
   GroupCall(Group::Impl& group, Collective collective, const at::Tensor& data);
-  /// Waits for one that has its number.
+  /// Waits for a collective that already has a number.
   GroupCall(Group::Impl& group, Collective collective, std::int64_t number);
-  /// A message between two ranks, `text` says which, without an article; `peer` is negative for any.
+  /// A point-to-point message, described by `text` without an article; a negative `peer` is any rank.
   GroupCall(Group::Impl& group, std::string text, int peer);
   ~GroupCall();
   GroupCall(const GroupCall&) = delete;
   GroupCall& operator=(const GroupCall&) = delete;
 
-  /// The first group's watch, which outlives the group; null over a process group of the program and alone.
+  /// Returns the watch of the first group, which outlives the group; null for a process alone and over a process group
+  /// of the program.
   static std::shared_ptr<detail::Watch> watch_of(const Group& group);
-  /// In the first group.
+  /// Returns the members' ranks in the first group.
   static std::vector<std::int64_t> ranks_of(const Group& group);
-  /// Messages, gathers and exchanges of tensors of this rank so far: what models do, and runners do not in each step.
+  /// Returns the number of messages, gathers and tensor exchanges of this rank. Models make them in each step, runners
+  /// do not.
   static std::int64_t exchanges_of(const Group& group);
-  /// A wait of the group's ranks in shared memory has failed, and with it the group: as a collective does.
+  /// Fails the group after a failed wait in its shared memory, as a failed collective does.
   /// @param operation  without an article
   [[noreturn]] static void fail_in_memory(const Group& group, std::string_view operation,
                                           const detail::SharedMemory::Failure& failure);
 
   std::int64_t number() const { return number_; }
   void set_timeout(std::chrono::milliseconds limit);
-  /// Of this rank's data, for messages.
+  /// Records the size of this rank's data, for messages.
   void set_bytes(const at::Tensor& data) {
     if (data.defined()) {
       pending_.set_bytes(data.numel() * static_cast<std::int64_t>(data.element_size()));
@@ -139,13 +141,13 @@ class GroupCall {
 
   void set_bytes(std::int64_t bytes) { pending_.set_bytes(bytes); }
 
-  /// The first step of a collective: each rank's `payload`, of any length, in the order of ranks.
+  /// First step of a collective: returns each rank's `payload`, of any length, in rank order.
   /// @throws DistributedError on all ranks if they called different collectives.
   std::vector<std::string> exchange(std::string_view payload);
-  /// Throws unless all ranks passed the same text; an empty text agrees with any.
+  /// Throws unless all ranks passed the same text; an empty text matches any.
   void check_agreement(const std::vector<std::string>& texts, std::string_view where, std::string_view what) const;
 
-  /// Starts a transfer, and waits for it. @throws DistributedError, after which the group is unusable.
+  /// Starts a transfer and waits for it. @throws DistributedError, after which the group is unusable.
   template <class Start>
   void run(Start start) {
     wait(*started(start));

@@ -1,12 +1,12 @@
-// Errors of one rank that the others do not know of.
+// Errors of one rank that other ranks do not see.
 #pragma once
 
 #include <danling/core/error.hpp>
 
 namespace danling::inline v0::detail {
 
-/// Arguments that cannot be used, found before anything was sent, or a message of another shape than expected. The
-/// group stays usable.
+/// Invalid arguments, found before anything was sent, or a received message of an unexpected shape. The group stays
+/// usable.
 class LocalError final : public DistributedError {
  public:
   using DistributedError::DistributedError;

@@ -27,11 +27,11 @@ namespace {
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// For an answer of whoever listens at a port that rank 0 wants.
+// Timeout for the answer of an unknown program at the port of rank 0.
 constexpr auto stranger_limit = std::chrono::seconds(5);
 
-/// What this process serves, for all its groups: processes may join the next group before this one has left the last.
-/// A process that was forked has no thread that serves, and must not wait for one at its exit.
+/// The stores that this process serves for all its groups: other processes may join the next group before this one
+/// leaves the last. A forked child has no serving thread and must not wait for one at exit.
 class Served {
  public:
   ~Served() {
@@ -65,13 +65,13 @@ Served& served() {
   return all;
 }
 
-/// The name by which the processes of one machine find rank 0; empty where they are on several, or have no name.
+/// Returns the name by which processes on one machine find rank 0; empty if there are several machines or no name.
 std::string local_name(const ProcessIdentity& identity) {
   const bool named = !identity.job.empty() || identity.launcher == "mpich";
   if (!named || identity.local_world_size != identity.world_size) {
     return {};
   }
-  // MPICH gives no name to a job; its processes have one parent on a machine.
+  // MPICH sets no job name; its processes on a machine have one parent.
   const std::string launcher = identity.launcher == "mpich" ? process_name(launcher_process(identity)) : "";
   return concat(identity.launcher, " ", identity.job, " ", launcher, " restart ", identity.restart_count);
 }
@@ -88,7 +88,8 @@ StorePtr connect_store(const std::string& host, int port, milliseconds timeout, 
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-/// Greets a store as LibTorch's client does. That one waits for an answer forever, and a stranger may give none.
+/// Handshake of LibTorch's store client, but with a deadline: LibTorch's waits forever, and another program may not
+/// answer.
 std::string greet_store(const Socket& connected, Deadline deadline) {
   const char* const stranger = "another program listens there";
   const std::uint32_t question = 0x64616e6c;
@@ -105,14 +106,14 @@ std::string greet_store(const Socket& connected, Deadline deadline) {
   return got == sizeof answer && answer == question ? "" : stranger;
 }
 
-/// Joins the store that listens at `host`, as rank 0 does where the launcher listens.
+/// Connects to the store at `host`. Rank 0 does so too if the launcher listens.
 Meeting visit(const ProcessIdentity& identity, const std::string& host, int port, milliseconds timeout,
               Deadline deadline) {
   Meeting out;
   out.port = port;
   out.address = concat(host, ":", port);
   try {
-    // Asks first, since LibTorch's store logs each attempt that fails.
+    // Probes first, since LibTorch's store logs each failed attempt.
     Reached reached = reach(host, port, deadline, greet_store);
     out.host = reached.host;
     out.lifeline = std::move(reached.connection);
@@ -126,7 +127,7 @@ Meeting visit(const ProcessIdentity& identity, const std::string& host, int port
   return out;
 }
 
-/// Rank 0 listens at `host` and `port`, or any port for 0.
+/// Makes rank 0 listen at `host` and `port`; 0 means any port.
 Meeting serve(const std::string& name, const std::string& host, int port, milliseconds timeout, Deadline deadline) {
   Meeting out;
   Socket listening;
@@ -156,7 +157,7 @@ Meeting serve(const std::string& name, const std::string& host, int port, millis
   return out;
 }
 
-/// Visits whoever has taken the port of this rank 0. @throws DistributedError unless that is a store.
+/// Connects to the program that holds rank 0's port. @throws DistributedError unless it is a store.
 Meeting visit_taken(const Meeting& wanted, const std::string& host) {
   Meeting out;
   out.port = wanted.port;

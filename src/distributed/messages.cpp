@@ -1,4 +1,4 @@
-// Messages between two ranks.
+// Point-to-point messages.
 #include <array>
 #include <cstring>
 
@@ -18,8 +18,8 @@
 namespace danling::inline v0 {
 namespace {
 
-// A message is two: the kind and shape of the tensor, then its bytes. A backend ends the process if a message is longer
-// than the memory for it.
+// A message has two parts: dtype and shape of the tensor, then its bytes. A backend ends the process if a message is
+// larger than its buffer.
 constexpr std::size_t most_dims = 30;
 using MessageHeader = std::array<std::int64_t, most_dims + 2>;
 

@@ -1,4 +1,4 @@
-// A name on this machine for a port, through the kernel's abstract sockets.
+// Publishes a port under a name on this machine, through the kernel's abstract sockets.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr auto ask_pause = milliseconds(10);
 
-/// FNV-1a: names of launchers are longer than the address of a socket may be.
+/// FNV-1a: names from launchers can be longer than a socket address.
 std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char letter : text) {
@@ -37,7 +37,7 @@ struct Address {
 
   explicit Address(const std::string& text) {
     name.sun_family = AF_UNIX;
-    // A zero in front makes the name abstract.
+    // A leading zero byte makes the name abstract.
     const int written = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "danling/%u/%016llx", getuid(),
                                       static_cast<unsigned long long>(hash_of(text)));
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(written));
@@ -53,14 +53,14 @@ Socket make_socket() {
   return out;
 }
 
-/// The user at the other end.
+/// Returns the user at the other end.
 std::optional<uid_t> user_of(const Socket& socket) {
   ucred peer = {};
   socklen_t length = sizeof peer;
   return getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? std::optional(peer.uid) : std::nullopt;
 }
 
-/// All that the other end sends before it closes.
+/// Reads until the other end closes.
 std::string read_all(const Socket& socket, Deadline deadline) {
   std::string text;
   char block[512];
@@ -93,7 +93,8 @@ void NamedPort::answer(int port, milliseconds time) const {
   while (wait_for(socket_, deadline)) {
     const Socket asking(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (asking.open() && user_of(asking) == getuid()) {
-      // A few bytes into an empty buffer: all or nothing. The whole name guards against equal hashes.
+      // A few bytes into an empty buffer are written completely or not at all. The full name guards against hash
+      // collisions.
       const std::string text = std::to_string(port) + " " + name_;
       (void)!send(asking.fd(), text.data(), text.size(), MSG_NOSIGNAL);
     }

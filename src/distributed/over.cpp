@@ -1,4 +1,4 @@
-// Groups over a process group of LibTorch that the program has made.
+// Groups over a LibTorch process group that the program has created.
 #include <ATen/core/ivalue.h>
 #ifdef USE_DISTRIBUTED
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -30,7 +30,7 @@ Group Group::over(const c10::intrusive_ptr<c10d::ProcessGroup>& processes) {
   GroupOptions options;
   try {
     options.timeout = backend->getBackendOptions()->timeout;
-  } catch (const std::exception&) {  // the backend does not say; its own timeout ends what it carries
+  } catch (const std::exception&) {  // the backend does not report it; its timeout applies
     options.timeout = detail::longest_timeout;
   }
   detail::Connection connection;

@@ -1,4 +1,4 @@
-// Numbers and text as bytes for a group to carry, and errors that are the same on all ranks.
+// Serialization of numbers and text for exchange, and errors that are equal on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Packer {
   std::string bytes_;
 };
 
-/// Reads what a Packer wrote. @throws DistributedError past the end: the ranks did not call the same function.
+/// Reads values that a Packer wrote. @throws DistributedError past the end: the ranks did not call the same function.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
@@ -75,8 +75,8 @@ class Unpacker {
   std::string_view rest_;
 };
 
-/// Throws unless all ranks passed the same text; an empty text agrees with any. `texts` must be the same everywhere.
-/// The ranks have other names in a part of a group.
+/// Throws unless all ranks passed the same text; an empty text matches any. `texts` must be equal on all ranks.
+/// `names`: ranks for messages, which differ in a subgroup.
 template <class E>
 void check_agreement(const std::vector<std::string>& texts, std::string_view where, std::string_view what,
                      c10::ArrayRef<std::int64_t> names = {}) {

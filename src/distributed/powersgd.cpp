@@ -17,7 +17,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// Products of 16-bit gradients would lose too much.
+// Products of 16-bit gradients would lose too much precision.
 at::ScalarType factor_dtype(at::ScalarType gradients) { return gradients == at::kDouble ? at::kDouble : at::kFloat; }
 
 std::string how(const std::string& text) { return text.empty() ? "" : concat(" by ", text); }
@@ -27,16 +27,16 @@ std::string how(const std::string& text) { return text.empty() ? "" : concat(" b
 struct PowerSGDExchange::Matrix {
   BucketPiece piece;
   std::int64_t rank = 0;
-  at::Tensor gradient;     // [rows, columns], of the bucket
-  at::Tensor left, right;  // [rows, rank] and [columns, rank], of what travels
-  at::Tensor factor;       // [columns, rank], with which the next product begins
-  at::Tensor error;        // what this rank has lost
-  at::Tensor sent;         // during an update: gradient and error
+  at::Tensor gradient;     // [rows, columns], in the bucket
+  at::Tensor left, right;  // [rows, rank] and [columns, rank], exchanged between ranks
+  at::Tensor factor;       // [columns, rank], with which the next product starts
+  at::Tensor error;        // compression error of this rank
+  at::Tensor sent;         // during an update: gradient + error
 };
 
 struct PowerSGDExchange::Bucket {
   std::vector<Matrix> matrices;
-  std::vector<std::pair<at::Tensor, at::Tensor>> exact;  // gradients that are not compressed, and what travels
+  std::vector<std::pair<at::Tensor, at::Tensor>> exact;  // uncompressed gradients, and their exchanged copies
 };
 
 BucketPiece piece_of(const at::Tensor& param, std::size_t position, std::int64_t offset) {
@@ -53,8 +53,8 @@ BucketPiece piece_of(const at::Tensor& param, std::size_t position, std::int64_t
   return out;
 }
 
-// Modified Gram-Schmidt. Without epsilon each column twice, since rounding leaves a remainder of one that depends on
-// those before; the second pass takes most of such a remainder away, and then the column is set to zero.
+// Modified Gram-Schmidt. Without epsilon, each column is orthogonalized twice: rounding leaves a remainder of a column
+// that depends on earlier ones. If the second pass removes most of it, the column is set to zero.
 void orthonormalize(const at::Tensor& matrix, double epsilon) {
   const at::NoGradGuard no_grad;
   for (std::int64_t i = 0; i < matrix.size(1); ++i) {
@@ -71,7 +71,7 @@ void orthonormalize(const at::Tensor& matrix, double epsilon) {
     if (epsilon == 0.0 && i > 0) {
       project();
       const at::Tensor rest = column.norm();
-      column.copy_(at::where(rest.lt(0.5), 0.0, column.div(rest)));  // NaN stays
+      column.copy_(at::where(rest.lt(0.5), 0.0, column.div(rest)));  // NaN stays NaN
     }
   }
 }
@@ -96,7 +96,7 @@ PowerSGDExchange::PowerSGDExchange(const Group& group, const std::vector<BucketS
       right[i].numel += piece.columns * rank;
     }
   }
-  for (std::size_t i = 0; i < shapes.size(); ++i) {  // there is no memory of no bytes
+  for (std::size_t i = 0; i < shapes.size(); ++i) {  // skip empty buckets
     left[i].numel = std::max<std::int64_t>(left[i].numel, 1);
     right[i].numel = std::max<std::int64_t>(right[i].numel, 1);
   }
@@ -187,7 +187,8 @@ void PowerSGDExchange::finish_all() {
   ++iteration_;
 }
 
-// Whether the sums of all buckets are finite: a gradient scaler leaves out an update as a whole. The same on all ranks.
+// Returns true if the sums of all buckets are finite: a gradient scaler skips the whole update otherwise. The same on
+// all ranks.
 at::Tensor PowerSGDExchange::all_finite() const {
   const at::Device device = buckets_.empty() ? at::Device(at::kCPU) : exact_->memory(0).device();
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
@@ -202,8 +203,8 @@ at::Tensor PowerSGDExchange::all_finite() const {
   return at::isfinite(sum);
 }
 
-// Each rank loses its part of the difference: so the errors of all ranks add up to it. Sums that are not finite leave
-// the state as it was: it would never be finite again.
+// Each rank keeps its share of the compression error, so that the shares add up to the whole. Non-finite sums leave the
+// state unchanged; it would stay non-finite.
 void PowerSGDExchange::finish(Bucket& bucket, const at::Tensor& all_finite) {
   for (const auto& [gradient, wire] : bucket.exact) {
     gradient.copy_(wire);
@@ -216,7 +217,7 @@ void PowerSGDExchange::finish(Bucket& bucket, const at::Tensor& all_finite) {
       const at::Tensor lost = matrix.sent.sub(sum, 1.0 / ranks_);
       matrix.error = at::where(finite, scale_.defined() ? lost.div(scale_) : lost, before);
     }
-    // A column of zeros would stay one. The mean over ranks, as epsilon is relative to it.
+    // Skips zero columns, which would stay zero. Stores the mean over ranks, because epsilon is relative to it.
     const at::Tensor keeps = finite.logical_and(matrix.right.abs().sum(0, /*keepdim=*/true).gt(0));
     matrix.factor = at::where(keeps, matrix.right.div(ranks_), matrix.factor);
     matrix.gradient.copy_(sum);

@@ -1,4 +1,4 @@
-// Sums of gradient buckets by low-rank approximations.
+// Sums of gradient buckets by low-rank approximation.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,19 @@
 
 namespace danling::inline v0::detail {
 
-/// A parameter's place in a bucket; its memory is a matrix in the order of rows.
+/// A parameter's place in a bucket; its memory is a row-major matrix.
 struct BucketPiece {
   std::size_t param = 0;
   std::int64_t offset = 0, numel = 0;
   std::int64_t rows = 0, columns = 0;  // 0: not a matrix
 };
 
-/// Of a parameter: its outermost dimension in memory and the others are rows and columns.
+/// Splits a parameter: its outermost dimension in memory gives the rows, the others the columns.
 BucketPiece piece_of(const at::Tensor& param, std::size_t position, std::int64_t offset);
 
 class PowerSGDExchange : public BucketExchange {
  public:
-  /// @param pieces  of each bucket
+  /// @param pieces  per bucket
   PowerSGDExchange(const Group& group, const std::vector<BucketShape>& shapes,
                    std::vector<std::vector<BucketPiece>> pieces, const PowerSGDOptions& options, bool shared,
                    std::chrono::milliseconds timeout);
@@ -40,9 +40,9 @@ class PowerSGDExchange : public BucketExchange {
   void abort(std::string_view reason) override;
   std::string name() const override;
 
-  /// With an entry for each of `params` parameters.
+  /// Returns a state with an entry for each of `params` parameters.
   PowerSGDState state(std::size_t params) const;
-  /// Entries of other shapes are left out.
+  /// Skips entries of other shapes.
   void load_state(const PowerSGDState& state);
 
  private:
@@ -60,11 +60,11 @@ class PowerSGDExchange : public BucketExchange {
   at::Tensor scale_;  // of the gradients, not of the errors; undefined: 1
   std::vector<Bucket> buckets_;
   std::string text_;
-  /// Of whole gradients; of the left factors and the gradients that are not compressed; of the right factors.
+  /// Exchanges of whole gradients; of left factors and uncompressed gradients; of right factors.
   std::unique_ptr<BucketExchange> exact_, left_, right_;
 };
 
-/// Makes the columns orthonormal, in place, dividing them by their norms and `epsilon`. Columns of zeros stay.
+/// Makes the columns orthonormal in place; divides by their norm plus `epsilon`. Zero columns stay zero.
 void orthonormalize(const at::Tensor& matrix, double epsilon);
 
 }  // namespace danling::inline v0::detail

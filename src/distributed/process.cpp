@@ -16,7 +16,7 @@ namespace {
 constexpr const char* where = "distributed.environment";
 constexpr int unlimited = 1 << 24;
 
-/// Environment variables of one launcher. Where there are two names, the first that is set counts.
+/// Environment variables of one launcher. If there are two names, the first one that is set applies.
 struct Launcher {
   const char* name;
   const char* rank;
@@ -67,7 +67,7 @@ class Reader {
   const Environment& environment_;
 };
 
-/// One launcher's word about this process.
+/// Rank and world size according to one launcher.
 struct Claim {
   const Launcher* launcher = nullptr;
   std::optional<int> rank;
@@ -82,7 +82,7 @@ Claim read_claim(const Reader& read, const Launcher& launcher) {
           launcher.world_size};
 }
 
-/// A Slurm allocation sets SLURM_PROCID=0 and SLURM_NTASKS for a script too, which is one process.
+/// A Slurm allocation also sets SLURM_PROCID=0 and SLURM_NTASKS for a batch script, which is one process.
 Claim read_slurm_step(const Reader& read) {
   Claim claim = read_claim(read, slurm);
   if (!claim.world_size && claim.rank.value_or(0) == 0) {
@@ -109,7 +109,7 @@ void require_complete(const Claim& claim) {
                           " below ", claim.size_name, "=", *claim.world_size, ", got ", claim.rank.value_or(0));
 }
 
-/// Throws where `other`, which may be incomplete, contradicts `claim`.
+/// Throws if `other`, which may be incomplete, contradicts `claim`.
 void require_agreement(const Claim& claim, const Claim& other) {
   const auto compare = [&](const char* name, int value, const char* other_name, std::optional<int> other_value) {
     check<DistributedError>(!other_value || *other_value == value, where, "expected ", other_name, " to equal ", name,
@@ -120,7 +120,7 @@ void require_agreement(const Claim& claim, const Claim& other) {
   compare(claim.launcher->rank, claim.rank.value_or(0), other.launcher->rank, other.rank);
 }
 
-/// The word of the launcher nearest to this process; empty without one.
+/// Returns the claim of the innermost launcher; empty without one.
 Claim choose_claim(const Reader& read) {
   const Claim by_hand = read_claim(read, torchrun);
   if (read.text("TORCHELASTIC_RUN_ID") && by_hand.rank && by_hand.world_size) {
@@ -144,7 +144,7 @@ Claim choose_claim(const Reader& read) {
   return found;
 }
 
-/// The first of two variables that is set, as a number.
+/// Returns the first of two variables that is set, as a number.
 std::optional<int> first_number(const Reader& read, const char* const (&names)[2], int low, int high) {
   const auto value = read.number(names[0], low, high);
   return value ? value : read.number(names[1], low, high);
@@ -184,7 +184,7 @@ void read_local(const Reader& read, const Launcher& launcher, ProcessIdentity& i
   }
 }
 
-/// What the launcher calls the job; alike on all ranks and all machines.
+/// Returns the launcher's job name, equal on all ranks and machines.
 std::string job_name(const Reader& read, const Launcher& launcher) {
   std::string name;
   const auto add = [&](std::initializer_list<const char*> variables) {
@@ -197,7 +197,7 @@ std::string job_name(const Reader& read, const Launcher& launcher) {
   if (&launcher == &torchrun) {
     add({"TORCHELASTIC_RUN_ID"});
   } else if (&launcher == &open_mpi) {
-    // The first is of Open MPI 5, too; the last is a random number.
+    // The first is set by Open MPI 5 too; the last is a random number.
     add({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"});
   } else if (&launcher == &slurm) {
     add({"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"});
@@ -207,7 +207,7 @@ std::string job_name(const Reader& read, const Launcher& launcher) {
   return name;
 }
 
-/// Slurm's first node and a port of the step, where the user says nothing else.
+/// Sets Slurm's first node and a port of the step, unless the user sets others.
 void read_slurm_master(const Reader& read, ProcessIdentity& identity) {
   const auto count = [&](const char* name, const char* old_name) -> std::optional<std::uint64_t> {
     const auto text = read.text(name) ? read.text(name) : read.text(old_name);

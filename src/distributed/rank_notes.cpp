@@ -39,7 +39,7 @@ std::map<std::int64_t, std::string> RankNotes::exchange(const std::string& note,
     return found->notes;
   }
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  // A store whose server is stopped blocks for ever: the thread goes on in the background.
+  // A store whose server is stopped blocks forever: the thread continues in the background.
   ends_within(limit, [found, note, deadline, watch = watch_, rank = rank_, size = size_] {
     try {
       const auto store = watch->new_client();
@@ -57,7 +57,7 @@ std::map<std::int64_t, std::string> RankNotes::exchange(const std::string& note,
         }
         std::this_thread::sleep_for(note_turn);
       }
-    } catch (const std::exception&) {  // the store has ended: the others stay unknown
+    } catch (const std::exception&) {  // the store has ended: other notes stay unknown
     }
   });
   const std::lock_guard<std::mutex> lock(found->mutex);
@@ -81,9 +81,9 @@ void RankNotes::leave(const std::map<std::int64_t, std::string>& ranks, std::chr
         std::this_thread::sleep_for(note_turn);
       }
       if (serves) {
-        std::this_thread::sleep_for(5 * note_turn);  // for the others to see it
+        std::this_thread::sleep_for(5 * note_turn);  // gives other ranks time to read it
       }
-    } catch (const std::exception&) {  // nobody is left to wait for
+    } catch (const std::exception&) {  // no rank is left to wait for
     }
   });
 }

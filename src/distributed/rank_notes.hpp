@@ -1,4 +1,4 @@
-// Notes that ranks leave for each other when a run hangs: without a collective, from any thread.
+// Notes that ranks exchange when a run hangs: without a collective, from any thread.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,17 @@ namespace danling::inline v0::detail {
 
 class Watch;
 
-/// Notes of the ranks of a group in its store, once per group. Whatever the others do, each call ends by its limit.
+/// Exchanges notes of a group's ranks in its store, once per group. Each call returns by its limit, whatever other
+/// ranks do.
 class RankNotes {
  public:
   explicit RankNotes(const Group& group);
 
-  /// Writes the note of this rank, and returns those of the ranks that write one within the limit, by rank; only its
-  /// own where the store does not answer.
+  /// Writes this rank's note and returns, by rank, the notes that ranks write within the limit; only this rank's note
+  /// if the store does not answer.
   std::map<std::int64_t, std::string> exchange(const std::string& note, std::chrono::milliseconds limit) const;
-  /// Returns when all of `ranks` are here, or at the limit: the store, and with it other notes, may end with a rank.
+  /// Returns when all of `ranks` have called it, or at the limit: a rank that exits may end the store and with it other
+  /// notes.
   void leave(const std::map<std::int64_t, std::string>& ranks, std::chrono::milliseconds limit) const;
 
  private:

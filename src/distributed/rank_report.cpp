@@ -31,8 +31,8 @@ const Place* place_in(const RankReport& report, const std::string& group) {
   return found == report.places.end() ? nullptr : &*found;
 }
 
-/// The report of the failure that the others follow from. A backend that timed out closes its connections, so broken
-/// ones follow from a timeout; where a process has ended, connections break long before one.
+/// Returns the report of the original failure. A backend that times out closes its connections, so a broken connection
+/// may follow from a timeout. If a process ends, connections break long before a timeout.
 const RankReport* first_failure(const RankReports& reports) {
   for (const auto kind : {RankReport::Kind::timed_out, RankReport::Kind::failed}) {
     for (const auto& [rank, report] : reports) {
@@ -44,7 +44,7 @@ const RankReport* first_failure(const RankReports& reports) {
   return nullptr;
 }
 
-/// Ranks of the first group that have written no report.
+/// Returns ranks of the first group without a report.
 std::vector<std::int64_t> unheard(const RankReports& reports, const RankReport& of) {
   std::vector<std::int64_t> out;
   for (const Place& place : of.places) {
@@ -146,7 +146,7 @@ std::string explain(const RankReports& reports) {
   if (!left.empty()) {
     sentences.push_back(concat(ranks_text(left), left.size() == 1 ? " has" : " have", " left the group"));
   }
-  // Where a process has ended, the others wait at different places.
+  // If a process has ended, other ranks wait at different places.
   const bool ended = !silent.empty() && !timed_out;
   if (collective && !absent.empty() && !ended) {
     sentences.push_back(
@@ -157,7 +157,7 @@ std::string explain(const RankReports& reports) {
   } else if (!collective && sentences.empty()) {
     sentences.push_back(concat("no ", at.operation, limit));
   }
-  // Those who were waited for may wait for another themselves, and close their connections once that takes too long.
+  // The awaited ranks may wait for another rank themselves, and close their connections after a timeout.
   if (silent.empty()) {
     if (const std::vector<std::int64_t> others_silent = unheard(reports, *failure); !others_silent.empty()) {
       sentences.push_back(

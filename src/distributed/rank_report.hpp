@@ -1,4 +1,4 @@
-// What ranks say when a collective has failed, and the sentence that follows from it.
+// Reports of ranks after a failed collective, and the error message derived from them.
 #pragma once
 
 #include <chrono>
@@ -10,27 +10,27 @@
 
 namespace danling::inline v0::detail {
 
-/// Where a rank is in one group.
+/// The position of a rank in one group.
 struct Place {
-  std::string group;                ///< the same on all ranks of the group
-  std::vector<std::int64_t> ranks;  ///< of the group, in the first group
+  std::string group;                ///< equal on all ranks of the group
+  std::vector<std::int64_t> ranks;  ///< members, by rank in the first group
   std::int64_t number = 0;          ///< of the last collective that the rank entered; 0: none
   std::string operation;
 };
 
 struct RankReport {
   enum class Kind : std::int64_t {
-    alive,      ///< saw that another rank failed
+    alive,      ///< another rank failed, this one did not
     left,       ///< destroyed its groups
     timed_out,  ///< waited longer than `limit`
-    failed,     ///< its connection broke
-    aborted,    ///< called `abort`; the reason is `text`
+    failed,     ///< a connection broke
+    aborted,    ///< called `abort`; `text` is the reason
   };
 
   Kind kind = Kind::alive;
   std::string text;
   std::chrono::milliseconds limit{0};
-  /// The operation that failed; its ranks are those that take part. The number is 0 for messages between two ranks.
+  /// The operation that failed, with the ranks that take part. The number is 0 for point-to-point messages.
   Place failed_at;
   std::vector<Place> places;
 };
@@ -40,8 +40,8 @@ RankReport unpack_report(std::string_view bytes);
 
 using RankReports = std::map<std::int64_t, RankReport>;
 
-/// Why a collective failed, from the reports of the ranks that answered: those of aborts alone, else which ranks have
-/// ended, left, do not answer or did not join. The same reports give the same text. Empty if no rank reports a failure.
+/// Explains a failure from the reports: reasons of aborts if there are any, else which ranks have ended, left, do not
+/// answer or did not join. The same reports yield the same text. Empty if no rank reports a failure.
 std::string explain(const RankReports& reports);
 bool any_aborted(const RankReports& reports);
 

@@ -49,7 +49,7 @@ Reducer::Impl::~Impl() {
     if (param.accumulator) {
       param.accumulator->del_post_hook(param.hook);
     }
-    if (param.tensor.grad().is_same(param.view)) {  // its memory is going
+    if (param.tensor.grad().is_same(param.view)) {  // the bucket's memory is freed
       param.tensor.mutable_grad() = param.has_gradient ? param.view.clone() : at::Tensor();
     }
   }
@@ -66,12 +66,13 @@ bool Reducer::Impl::covers(const std::vector<at::Tensor>& params) const {
 }
 
 void Reducer::Impl::begin_backward(bool closes) {
-  check<StateError>(!is_broken_, "reducer.backward",
-                    "expected whole windows, got one that was dropped after its sums had begun; start all ranks again");
+  check<StateError>(
+      !is_broken_, "reducer.backward",
+      "expected a complete window, got one that was dropped after its sums had started; restart all ranks");
   ++pass_;
   closes_ = closes;
   if (started_ > 0) {
-    // A bucket that is being summed must not change: autograd makes new gradients.
+    // Buckets in flight must not change: lets autograd allocate new gradients.
     for (const Param& param : params_) {
       if (buckets_[param.bucket].started && param.tensor.grad().is_same(param.view)) {
         param.tensor.mutable_grad().reset();
@@ -82,7 +83,7 @@ void Reducer::Impl::begin_backward(bool closes) {
 
 void Reducer::Impl::complete(std::size_t index) {
   Param& param = params_[index];
-  if (counted_pass_ != pass_) {  // this pass has gradients of these parameters
+  if (counted_pass_ != pass_) {  // first gradient of this pass
     counted_pass_ = pass_;
     last_passes_ += closes_ ? 1 : 0;
     for (Bucket& bucket : buckets_) {
@@ -120,7 +121,7 @@ void Reducer::Impl::add_hooks() {
   }
 }
 
-// A recorded step does the same in its replays, after the calls that compute the gradient.
+// Recorded as a host call: replays do the same after they compute the gradient.
 void Reducer::Impl::on_gradient(std::size_t index) {
   if (tape::observer() == nullptr) [[likely]] {
     complete(index);
@@ -131,14 +132,14 @@ void Reducer::Impl::on_gradient(std::size_t index) {
         "it has several backward passes, whose sums over processes overlap; set ddp.overlap: false");
   }
   Param& param = params_[index];
-  adopt(param);  // its copy is a part of the recording
+  adopt(param);  // the recording includes the copy
   const bool has_gradient = param.tensor.grad().defined();
   const std::weak_ptr<Impl> self = weak_from_this();
   struct End {
     bool& flag;
     ~End() { flag = false; }
   } const end{is_observed_};
-  is_observed_ = true;  // sums wait for finish(): the pass may be replayed beside this one, with the same memory
+  is_observed_ = true;  // sums then start in finish(): the pass may also run in a replay with the same memory
   tape::host_call("a gradient of ddp", {}, [self, index, has_gradient](const tape::Tensors&) {
     if (const auto reducer = self.lock()) {
       Param& again = reducer->params_[index];
@@ -148,7 +149,7 @@ void Reducer::Impl::on_gradient(std::size_t index) {
   });
 }
 
-// Moves a new gradient into the bucket; later ones of the window are added there by autograd.
+// Moves a new gradient into the bucket; autograd then accumulates later ones of the window there.
 void Reducer::Impl::adopt(Param& param) {
   at::Tensor& grad = param.tensor.mutable_grad();
   if (!grad.defined()) {
@@ -171,7 +172,7 @@ void Reducer::Impl::start(std::size_t index) {
   Bucket& bucket = buckets_[index];
   for (const std::size_t member : bucket.params) {
     if (!params_[member].has_gradient) {
-      params_[member].view.zero_();  // it holds the sum of an earlier window
+      params_[member].view.zero_();  // contains the sum of an earlier window
     }
   }
   if (!bucket.wire.is_same(bucket.gradients)) {
@@ -180,7 +181,7 @@ void Reducer::Impl::start(std::size_t index) {
   bucket.started = true;
   ++started_;
   exchange_->start(index);
-  bucket.version = bucket.gradients._version();  // PowerSGD adds its feedback
+  bucket.version = bucket.gradients._version();  // PowerSGD adds its error feedback
 }
 
 void Reducer::Impl::finish(bool any_missing, bool any_late) {
@@ -233,7 +234,7 @@ void Reducer::Impl::check_unchanged() const {
   }
 }
 
-// Gradients of passes after the bucket's sum began: added in a sum of their own.
+// Returns gradients of backward passes after the bucket's sum had started; they are summed separately.
 std::vector<at::Tensor> Reducer::Impl::take_late() {
   std::vector<at::Tensor> out;
   for (const Param& param : params_) {
@@ -254,7 +255,7 @@ void Reducer::Impl::add_late(std::vector<at::Tensor> late) {
   }
 }
 
-// As in one process, where a parameter outside of the graph has no gradient, and the optimizer leaves it alone.
+// As in one process: a parameter outside of the graph has no gradient, and the optimizer skips it.
 void Reducer::Impl::forget_unused() {
   std::string mine(params_.size(), '0');
   for (std::size_t index = 0; index < params_.size(); ++index) {

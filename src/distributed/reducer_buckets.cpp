@@ -1,4 +1,4 @@
-// The layout of a Reducer: which parameters share a bucket, and where.
+// Layout of a Reducer: assigns parameters to buckets and offsets.
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/zeros.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t alignment = 16;  // elements: a cache line of float32
 
-// A complex number is two.
+// A complex number counts as two.
 std::int64_t reals_of(const at::Tensor& param) { return param.numel() * (param.is_complex() ? 2 : 1); }
 
 std::string describe(const std::vector<at::Tensor>& params) {
@@ -35,10 +35,10 @@ void Reducer::Impl::check_alike() const {
   }
 }
 
-// The last parameters are complete first.
+// Backward completes the last parameters first.
 void Reducer::Impl::make_buckets() {
   std::vector<detail::BucketShape> shapes;
-  std::vector<std::vector<std::pair<std::size_t, std::int64_t>>> places;  // of each bucket: parameter and offset
+  std::vector<std::vector<std::pair<std::size_t, std::int64_t>>> places;  // per bucket: parameter and offset
   std::vector<std::int64_t> sizes;
   std::vector<at::ScalarType> dtypes;
   for (std::size_t left = params_.size(); left > 0; --left) {

@@ -1,4 +1,4 @@
-// The state of a Reducer: its parameters and the buckets that hold their gradients.
+// State of a Reducer: its parameters and their gradient buckets.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,12 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// After construction, since the hooks refer to this object weakly.
+  /// Called after construction, since the hooks hold weak references to this object.
   void add_hooks();
   bool covers(const std::vector<at::Tensor>& params) const;
   bool has_started() const { return started_ > 0; }
   void begin_backward(bool closes);
-  /// A backward pass has computed the gradient of a parameter.
+  /// Called when backward has computed the gradient of a parameter.
   void on_gradient(std::size_t index);
   bool is_missing() const {
     return std::any_of(params_.begin(), params_.end(), [](const Param& param) { return !param.has_gradient; });
@@ -60,25 +60,25 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   struct Param {
     at::Tensor tensor;
-    std::size_t position = 0;  // among those given, frozen ones too
-    at::Tensor view = {};      // of its bucket, with the parameter's shape and strides
+    std::size_t position = 0;  // among all given parameters, including frozen ones
+    at::Tensor view = {};      // into the bucket, with the parameter's shape and strides
     std::size_t bucket = 0;
     Accumulator accumulator = {};
     std::uintptr_t hook = 0;
     bool has_gradient = false;      // in this window
-    std::int64_t completed_in = 0;  // the backward pass that has completed it
+    std::int64_t completed_in = 0;  // number of the backward pass that completed it
   };
 
   struct Bucket {
     at::Tensor gradients;  // flat
-    at::Tensor wire;       // what travels: the gradients themselves, or narrower numbers
+    at::Tensor wire;       // exchanged memory: the gradients, or a narrower copy
     std::vector<std::size_t> params;
     std::int64_t incomplete = 0;  // parameters that the current backward pass has not completed
-    std::int64_t version = 0;     // of the gradients when their sum began
+    std::int64_t version = 0;     // version counter of the gradients when their sum started
     bool started = false;
   };
 
-  // Sums then begin when the window closes: a run that is resumed there adds in the same order.
+  // Unknown after construction: sums then start when the window closes, so a resumed run adds in the same order.
   static constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::max();
 
   void check_alike() const;
@@ -93,20 +93,20 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   Group group_;
   ReducerOptions options_;
-  std::size_t given_;  // parameters, frozen ones too
+  std::size_t given_;  // number of parameters, including frozen ones
   std::vector<Param> params_;
   std::vector<Bucket> buckets_;
   std::unique_ptr<detail::BucketExchange> exchange_;
   std::string text_;
-  std::size_t started_ = 0;  // buckets whose sums have begun, in order
+  std::size_t started_ = 0;  // number of buckets whose sums have started, in order
   bool closes_ = false;
   bool late_ = false;
   bool is_broken_ = false;
-  bool is_observed_ = false;  // by a recording
+  bool is_observed_ = false;  // a recording is in progress
   std::int64_t pass_ = 0;
-  std::int64_t counted_pass_ = 0;           // the last one with gradients of these parameters
-  std::int64_t last_passes_ = 0;            // passes of the window's last micro-batch
-  std::int64_t expected_passes_ = unknown;  // as many as in the window before
+  std::int64_t counted_pass_ = 0;           // the last backward pass with gradients of these parameters
+  std::int64_t last_passes_ = 0;            // backward passes of the window's last micro-batch
+  std::int64_t expected_passes_ = unknown;  // number in the previous window
 };
 
 }  // namespace danling::inline v0

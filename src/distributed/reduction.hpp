@@ -1,4 +1,4 @@
-// A tensor on its way through a reduction.
+// Conversion of a tensor for a reduction.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace danling::inline v0::detail {
 
-/// The contiguous tensor that a wire combines for `tensor`, which is the tensor itself if the wire can take it.
+/// The contiguous tensor that a wire reduces for `tensor`; `tensor` itself if the wire supports it.
 class Reduction {
  public:
-  /// `stays`: the wire carries the memory of the tensor's device.
-  /// @throws DistributedError, the same one for tensors alike, if the numbers cannot be combined by `op`.
+  /// @param stays  the wire transfers memory of the tensor's device
+  /// @throws DistributedError if `op` does not support the dtype; the same error for equal dtypes and shapes.
   Reduction(std::string_view where, const at::Tensor& tensor, ReduceOp op, bool stays);
 
   const at::Tensor& carried() const { return carried_; }
-  /// The operation of the wire; `mean` is a sum.
+  /// The operation of the wire; `mean` is sent as a sum.
   ReduceOp op() const { return op_ == ReduceOp::mean ? ReduceOp::sum : op_; }
-  /// Writes what the wire left in `carried` of `size` ranks to the tensor.
+  /// Copies the result over `size` ranks back to the tensor.
   void finish(int size);
 
  private:
@@ -29,12 +29,12 @@ class Reduction {
   ReduceOp op_;
 };
 
-/// Checks what `Reduction` does.
+/// Checks the dtype and operation without a tensor, as the constructor does.
 void check_reducible(std::string_view where, at::ScalarType type, ReduceOp op);
 
-/// A request as ranks compare it; the device counts only if it decides the way.
+/// Returns the request that ranks compare; includes the device only if that determines the transport.
 std::string reduction_request(const at::Tensor& tensor, ReduceOp op, bool stays);
-/// A program that works alone also works with others.
+/// Checks a collective of a group of one as for several ranks.
 void check_alone(std::string_view operation, const at::Tensor& tensor, ReduceOp op);
 
 /// `Float [2, 3]`.

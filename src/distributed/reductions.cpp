@@ -1,4 +1,4 @@
-// Collectives that combine the numbers of all ranks.
+// Collectives that reduce over ranks.
 #include <numeric>
 
 #include <ATen/core/grad_mode.h>
@@ -20,8 +20,8 @@ namespace {
 
 bool two_byte_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
-/// The type in which wires combine `type`. Sums of two-byte floats keep their type, since traffic counts; their mean is
-/// a number that fits where the sum may not.
+/// Returns the dtype in which wires reduce `type`. Sums of float16 and bfloat16 keep their dtype to limit traffic;
+/// `mean` uses a wider one, since the sum may overflow.
 at::ScalarType carried_type(at::ScalarType type, ReduceOp op) {
   switch (type) {
     case at::kHalf:
@@ -39,7 +39,7 @@ at::ScalarType carried_type(at::ScalarType type, ReduceOp op) {
   }
 }
 
-/// Adds one rank's numbers to those of the ranks before.
+/// Adds one rank's values to the total of the lower ranks.
 void combine(at::Tensor& total, const at::Tensor& next, ReduceOp op) {
   const bool flags = total.scalar_type() == at::kBool;
   switch (op) {
@@ -128,7 +128,7 @@ void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
   const c10::NoGradGuard no_grad;
   GroupCall call(*impl_, Collective::all_reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
-  call.check_agreement(call.exchange(detail::reduction_request(tensor, op, stays)), where, "tensors alike");
+  call.check_agreement(call.exchange(detail::reduction_request(tensor, op, stays)), where, "matching tensors");
   detail::Reduction reduction(where, tensor, op, stays);
   if (tensor.numel() > 0) {
     call.run([&] { return impl_->wire_of(reduction.carried()).all_reduce(reduction.carried(), reduction.op()); });
@@ -146,9 +146,9 @@ void Group::reduce(at::Tensor& tensor, int root, ReduceOp op) const {
   GroupCall call(*impl_, Collective::reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
   const std::string request = concat(detail::reduction_request(tensor, op, stays), " to rank ", root);
-  call.check_agreement(call.exchange(request), where, "tensors alike");
+  call.check_agreement(call.exchange(request), where, "matching tensors");
   detail::check_root(where, root, size());
-  // The wire overwrites what it carries, and other ranks keep their tensor.
+  // The wire overwrites its tensor, but other ranks must keep theirs.
   const at::Tensor mine = root == rank() || !tensor.defined() ? tensor : tensor.detach().clone();
   detail::Reduction reduction(where, mine, op, stays);
   if (mine.numel() > 0) {
@@ -187,7 +187,7 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
   const bool stays = rows.defined() && impl_->carries(rows.device());
   const std::string request =
       concat(detail::reduction_request(rows, op, stays), splits.empty() ? "" : concat(" in ", join(splits)));
-  call.check_agreement(call.exchange(request), where, "tensors alike");
+  call.check_agreement(call.exchange(request), where, "matching tensors");
   check_splits();
   const at::ScalarType type = rows.scalar_type();
   detail::check_reducible(where, type, op);

@@ -1,4 +1,4 @@
-// Finds out whether all ranks have come to a meeting, once each.
+// Waits until every rank has joined a rendezvous exactly once.
 #include <distributed/meeting.hpp>
 
 #ifdef USE_C10D_GLOO
@@ -25,13 +25,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Keys of the store. Rank 0 writes what it expects of the others; the first to write a verdict decides for all.
+// Keys of the store. Rank 0 writes the expected values; the first rank that writes a verdict decides for all.
 constexpr const char* expected_key = "expected";
 constexpr const char* arrived_key = "arrived";
 constexpr const char* verdict_key = "verdict";
 constexpr const char* heard_key = "heard";
 constexpr const char* complete = "complete";
-// How long rank 0 serves the others after an error, so that they learn it too.
+// Time for which rank 0 serves other ranks after an error, so that they read it too.
 constexpr auto farewell = std::chrono::seconds(5);
 
 std::string here_key(int rank) { return "here/" + std::to_string(rank); }
@@ -39,11 +39,11 @@ std::string rank_key(int rank) { return "rank/" + std::to_string(rank); }
 std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// What a process says about itself.
+/// A process as it describes itself.
 struct Record {
   std::int64_t world_size = 0;
   std::string job;
-  std::string process;  ///< for messages
+  std::string process;  ///< description for messages
   std::int64_t token = 0;
 
   std::string packed() const {
@@ -69,7 +69,7 @@ Record own_record(const ProcessIdentity& identity) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   std::random_device entropy;
-  // Containers may share names and process ids.
+  // Containers may have equal host names and process ids.
   const auto token = static_cast<std::int64_t>((std::uint64_t{entropy()} << 32) | entropy());
   return {identity.world_size, identity.job, concat("process ", getpid(), " on ", host), token};
 }
@@ -103,11 +103,11 @@ class Roll {
       return;
     }
     part(verdict.find("got none of rank") != std::string::npos, std::chrono::steady_clock::now() + farewell);
-    // A process that comes when all others have met is the only one to learn why it may not.
+    // A process that arrives after all others have joined is the only one that throws.
     throw DistributedError(refusal.empty() ? verdict : refusal);
   }
 
-  /// Tells the others that this process does not take part.
+  /// Makes the other ranks throw, because this process cannot join.
   void decline(std::string_view reason) {
     declines_ = concat("[", connect_where, "] expected all ranks to start, got an error on rank ", identity_.rank, ": ",
                        reason);
@@ -118,8 +118,9 @@ class Roll {
   }
 
  private:
-  /// The others need not wait for a process that is stopped meanwhile. Where all have met by then, it goes on with
-  /// them, and the run stops. @return whether it does; false also without a signal
+  /// Handles a stop signal: the other ranks need not wait for this process. If all ranks have joined already, it
+  /// continues with them, and the run stops later.
+  /// @return true if it continues; false without a signal
   bool meets_in_spite_of_signal() {
     const int signal = v0::stop_signal();
     if (signal == 0) {
@@ -132,12 +133,12 @@ class Roll {
         return true;
       }
       part(true, std::chrono::steady_clock::now() + farewell);
-    } catch (const std::exception&) {  // the store is gone, and with it the others
+    } catch (const std::exception&) {  // the store has ended, and the other ranks with it
     }
     throw DistributedError(stopped);
   }
 
-  /// Says that this process is here; returns why it must not be.
+  /// Registers this process; returns the reason if it must not join.
   std::string introduce() {
     const Record mine = own_record(identity_);
     store_.set(here_key(identity_.rank), bytes_of("1"));
@@ -172,7 +173,7 @@ class Roll {
     return {};
   }
 
-  /// Throws if the port that this rank 0 wants is taken by a program that is no rank 0.
+  /// Throws if another program, not a rank 0, holds this rank 0's port.
   void require_rank_zero() {
     const Deadline soon = std::min(deadline_, std::chrono::steady_clock::now() + farewell);
     while (meeting_.taken && !store_.check({expected_key})) {
@@ -183,16 +184,16 @@ class Roll {
     }
   }
 
-  /// Writes `value` unless there is one; returns the one that is there.
+  /// Writes `value` unless the key exists; returns the stored value.
   std::string claim(const std::string& key, const std::string& value) {
     return text_of(store_.compareSet(key, {}, bytes_of(value)));
   }
 
   std::string decide(const std::string& refusal) { return claim(verdict_key, refusal); }
 
-  /// Waits for a key: the verdict, or another; returns the verdict then, or at the deadline, else an empty text.
+  /// Waits for `key`. Returns the verdict if that is the key or at the deadline, else an empty string.
   std::string await(const char* key) {
-    // Asks again and again, since LibTorch logs a wait that ends without its key. Many ranks ask less often.
+    // Polls, since LibTorch logs a wait that times out. The interval grows with the world size.
     const milliseconds slowest = std::clamp(milliseconds(identity_.world_size), milliseconds(20), milliseconds(500));
     milliseconds pause(1);
     while (require_store(), !store_.check({key})) {
@@ -205,7 +206,7 @@ class Roll {
     return key == verdict_key ? text_of(store_.get(verdict_key)) : "";
   }
 
-  /// LibTorch would log the end of its connection with a stack.
+  /// Checks the connection first: LibTorch would log its end with a stack trace.
   void require_store() const {
     check_no_signal();
     if (meeting_.lifeline.open() && wait_for(meeting_.lifeline, {})) {
@@ -231,8 +232,8 @@ class Roll {
                   "; see the logs of those processes, and start all again");
   }
 
-  /// Rank 0 serves for a while until the others have read the verdict: those that are here, or all where none is known
-  /// to be missing.
+  /// Rank 0 serves until the other ranks have read the verdict: those that have joined, or all if none is known to be
+  /// missing.
   void part(bool some_missing, Deadline last) noexcept {
     try {
       if (identity_.rank != 0 || superfluous_) {
@@ -247,11 +248,11 @@ class Roll {
              store_.add(heard_key, 0) < others) {
         pause_for(milliseconds(10));
       }
-    } catch (const std::exception&) {  // the error at hand says more
+    } catch (const std::exception&) {  // the current error explains more
     }
   }
 
-  /// Rank 0 answers meanwhile those that look for it.
+  /// Rank 0 answers processes that look for its port while it waits.
   void pause_for(milliseconds time) const {
     if (meeting_.name) {
       meeting_.name->answer(meeting_.port, time);
@@ -266,7 +267,7 @@ class Roll {
   milliseconds timeout_;
   Deadline deadline_;
   bool superfluous_ = false;  ///< another process has this rank
-  std::string declines_;      ///< why this process does not take part
+  std::string declines_;      ///< reason why this process cannot join
 };
 
 }  // namespace

@@ -63,7 +63,7 @@ at::Tensor carried(const at::Tensor& tensor, bool stays) {
   return plain_on(stays ? tensor.device() : at::Device(at::kCPU), tensor);
 }
 
-/// All tensors of a list as one run of bytes.
+/// Packs the bytes of all tensors into one tensor.
 at::Tensor pack_bytes(const std::vector<at::Tensor>& tensors, at::Device device) {
   std::int64_t count = 0;
   for (const at::Tensor& tensor : tensors) {
@@ -81,7 +81,7 @@ at::Tensor pack_bytes(const std::vector<at::Tensor>& tensors, at::Device device)
   return bytes;
 }
 
-/// The tensors of such a run, on the device of each.
+/// Unpacks tensors, each to its device.
 std::vector<at::Tensor> unpack_bytes(const at::Tensor& bytes, const std::vector<Shape>& shapes, at::Device device) {
   std::vector<at::Tensor> tensors;
   std::int64_t at = 0;

@@ -1,4 +1,4 @@
-// Sums of buckets through shared memory.
+// Sums buckets in shared memory.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -16,7 +16,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-constexpr std::int64_t line = 64;        // bytes that cores exchange at once
+constexpr std::int64_t line = 64;        // cache line in bytes
 constexpr std::int64_t block = 1 << 14;  // elements that stay in the cache between two additions
 
 bool widens(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
@@ -84,9 +84,9 @@ class SharedExchange : public BucketExchange {
  private:
   struct Bucket {
     std::vector<at::Tensor> of_rank;
-    at::Tensor lent;  // this rank's memory, for the caller: with a version of its own, which sums do not count up
+    at::Tensor lent;  // the caller's view of this rank's memory, with a version counter that sums do not increment
     std::uint32_t step = 0;
-    bool waits = false;  // started, and this rank's part is not added yet
+    bool waits = false;  // started, but this rank's part is not summed yet
   };
 
   static std::size_t filled_flag(std::size_t bucket) { return 2 * bucket; }
@@ -95,7 +95,7 @@ class SharedExchange : public BucketExchange {
     return bucket.of_rank[static_cast<std::size_t>(memory_->rank())];
   }
 
-  // This rank's part of the bucket: no other reads or writes it until the flag is raised.
+  // Sums this rank's part of the bucket: other ranks do not access it until the flag is raised.
   void add(std::size_t index) {
     const at::NoGradGuard no_grad;
     Bucket& bucket = buckets_[index];
@@ -129,8 +129,8 @@ class SharedExchange : public BucketExchange {
     }
   }
 
-  // The sum over ranks [first, last) in scratch memory `slot`, or one rank's own memory. Sixteen-bit numbers are added
-  // in float32 and rounded once.
+  // Returns the sum over ranks [first, last) in scratch memory `slot`, or one rank's memory. float16 and bfloat16 are
+  // summed in float32 and rounded once.
   at::Tensor sum(const Bucket& bucket, std::int64_t begin, std::int64_t count, std::size_t first, std::size_t last,
                  std::size_t slot) {
     if (last - first == 1) {

@@ -26,8 +26,8 @@ namespace {
 
 constexpr std::size_t page = 4096;
 constexpr int spins = 2000;
-constexpr std::chrono::milliseconds slice(50);  // between looks at whether the others live
-// A rank that unwinds after an error leaves before the program can abort the group with its words.
+constexpr std::chrono::milliseconds slice(50);  // interval at which waiting ranks check that others are alive
+// A rank that unwinds after an error ends its memory before the program can abort the group with the reason.
 constexpr std::chrono::seconds leaving_time(2);
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -47,8 +47,8 @@ int file_lock(int file, int command, struct flock& lock) {
   return result;
 }
 
-// A name lives until all ranks have opened it. One of a process that was killed meanwhile would hold its memory
-// forever.
+// The name exists until all ranks have opened the file. Without this, a process killed before that would leak the
+// memory.
 void remove_forgotten(const std::string& prefix) {
   const std::filesystem::path folder = "/dev/shm";
   const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
@@ -68,7 +68,8 @@ std::string random_name() {
   return concat("/", prefix, entropy(), "-", entropy());
 }
 
-/// Reserves the pages, so that no later write can fail for lack of memory. @return the file, or -1.
+/// Reserves the pages, so that later writes cannot fail for lack of memory.
+/// @return the file, or -1.
 int create_file(const std::string& name, std::size_t length) {
   const int file = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) {
@@ -88,11 +89,11 @@ int create_file(const std::string& name, std::size_t length) {
 
 }  // namespace
 
-/// Of each rank, before its flags.
+/// Placed before the flags of each rank.
 struct alignas(64) SharedMemory::Header {
-  std::atomic<std::uint32_t> waiters;  // ranks that sleep on a flag of this rank
+  std::atomic<std::uint32_t> waiters;  // number of ranks that sleep on a flag of this rank
   std::atomic<std::uint32_t> aborted;
-  std::atomic<std::uint32_t> left;  // not by being killed
+  std::atomic<std::uint32_t> left;  // 1 after a regular exit, not after a kill
   char words[1012];
 };
 
@@ -102,9 +103,9 @@ std::size_t header_bytes(std::size_t header, std::size_t flags) {
   return rounded(header + flags * sizeof(std::uint32_t), page);
 }
 
-/// A file until all ranks have mapped it, or one has died meanwhile: then its name is gone.
+/// An open file. Its name is removed once all ranks have mapped it, or one has died.
 struct Opening {
-  std::string name = {};  ///< on rank 0
+  std::string name = {};  ///< set on rank 0
   int file = -1;
   ~Opening() {
     if (file >= 0) {
@@ -201,7 +202,7 @@ std::byte* SharedMemory::part(int rank) const {
   return base_ + headers + rounded(options_.bytes, page) * static_cast<std::size_t>(rank);
 }
 
-// The lock belongs to the open file: it lives as long as this object or this process.
+// The lock belongs to the open file: it lasts as long as this object or this process.
 bool SharedMemory::lock_own() const {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -309,7 +310,7 @@ void SharedMemory::await_rank(int rank, std::size_t index, std::uint32_t value,
     if (look_) {
       look_();
     }
-    // A rank that has raised its flag may be done and gone.
+    // A rank that has raised its flag may have finished and exited.
     if (const std::optional<int> ended = ended_rank(index, value)) {
       left_since = left_since.value_or(now);
       if (!look_ || header(*ended).left.load() == 0 || now - *left_since > leaving_time) {
@@ -326,7 +327,7 @@ void SharedMemory::check_aborts(std::string_view operation) const {
   for (int rank = 0; rank < size_; ++rank) {
     const Header& of_rank = header(rank);
     if (of_rank.aborted.load() != 0) {
-      fail<DistributedError>("group.collective", "expected an answer of all ", size_, " ranks to ", operation,
+      fail<DistributedError>("group.collective", "expected all ", size_, " ranks to join ", operation,
                              ", got an abort of rank ", name(rank), ": ",
                              std::string_view(of_rank.words, strnlen(of_rank.words, sizeof of_rank.words)));
     }
@@ -334,8 +335,8 @@ void SharedMemory::check_aborts(std::string_view operation) const {
 }
 
 void SharedMemory::fail_ended(int rank, std::string_view operation) const {
-  Failure failure(concat("[group.collective] expected an answer of all ", size_, " ranks to ", operation,
-                         ", got none of rank ", name(rank), ", which has ended; see its log (seen from rank ",
+  Failure failure(concat("[group.collective] expected all ", size_, " ranks to join ", operation,
+                         ", got no answer from rank ", name(rank), ", which has ended; see its log (seen from rank ",
                          name(rank_), ")"));
   failure.ranks = {name(rank)};
   throw Failure(std::move(failure));
@@ -348,9 +349,10 @@ void SharedMemory::time_out(std::size_t index, std::uint32_t value, std::string_
       missing.push_back(name(rank));
     }
   }
-  Failure failure(concat("[group.collective] expected an answer of all ", size_, " ranks to ", operation, " within ",
-                         static_cast<double>(options_.timeout.count()) / 1000.0, " s, got none of rank ", join(missing),
-                         ", which lives but waits elsewhere or computes (seen from rank ", name(rank_), ")"));
+  Failure failure(concat("[group.collective] expected all ", size_, " ranks to join ", operation, " within ",
+                         static_cast<double>(options_.timeout.count()) / 1000.0, " s, got no answer from rank ",
+                         join(missing), ", which is alive but waits elsewhere or computes (seen from rank ",
+                         name(rank_), ")"));
   failure.ranks = std::move(missing);
   failure.timed_out = true;
   throw Failure(std::move(failure));

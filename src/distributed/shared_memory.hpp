@@ -1,4 +1,4 @@
-// Memory that the processes of a group on one machine share, and flags by which they wait for each other.
+// Memory shared by the processes of a group on one machine, with flags for synchronization.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@
 
 namespace danling::inline v0::detail {
 
-/// One part of memory per rank, readable and writable by all, and flags per rank: numbers that only this rank raises.
-/// A wait ends with an error when a rank has ended (the kernel then releases its file lock, also after SIGKILL), has
-/// aborted, or does not come within the timeout. The name is removed before `create` returns; one whose process was
-/// killed before goes with another `create`, after an hour. For one thread at a time.
+/// One part of memory per rank, readable and writable by all, and flags per rank: counters that only the owning rank
+/// raises. A wait throws if a rank has ended (the kernel then releases its file lock, also after SIGKILL), has aborted,
+/// or does not raise its flag within the timeout. `create` removes the name before it returns; names left by killed
+/// processes are removed by a later `create`, after an hour. Use it in one thread at a time.
 class SharedMemory {
  public:
-  /// Of a wait: which ranks, by their numbers in the first group, and how.
+  /// A failed wait: the missing ranks, by rank in the first group, and the kind of failure.
   struct Failure final : DistributedError {
     using DistributedError::DistributedError;
     std::vector<std::int64_t> ranks = {};
@@ -31,13 +31,13 @@ class SharedMemory {
   };
 
   struct Options {
-    std::size_t bytes = 0;  ///< of each rank's part
-    std::size_t flags = 1;  ///< of each rank
+    std::size_t bytes = 0;  ///< per rank
+    std::size_t flags = 1;  ///< per rank
     std::chrono::milliseconds timeout = std::chrono::minutes(5);
   };
 
-  /// Called by all ranks of `group` with the same options. Null on all of them where they are not on one machine or the
-  /// memory cannot be had; `reason` then says why.
+  /// Called by all ranks of `group` with the same options. Returns null on all ranks if they are on several machines or
+  /// the memory is not available; `reason` explains it.
   static std::shared_ptr<SharedMemory> create(const Group& group, const Options& options,
                                               std::string* reason = nullptr);
   ~SharedMemory();
@@ -46,29 +46,30 @@ class SharedMemory {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Of a rank, in the first group: errors have it.
+  /// Returns a rank's number in the first group, for error messages.
   std::int64_t name(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   void set_timeout(std::chrono::milliseconds timeout);
-  /// Called while `await` waits: throws where a wait has no hope.
+  /// Sets a function that `await` calls while it waits; it throws if waiting is pointless.
   void set_look(std::function<void()> look) { look_ = std::move(look); }
 
-  /// The part of `rank`, aligned to a page.
+  /// Returns the part of `rank`, aligned to a page.
   std::byte* part(int rank) const;
 
-  /// Sets this rank's flag, after its writes; values grow by less than 2^31 from one to the next.
+  /// Raises this rank's flag; other ranks then see its earlier writes. Each increase must be less than 2^31.
   void raise(std::size_t flag, std::uint32_t value) const;
-  /// Whether `rank` has raised its flag to `value`: its writes before are then visible.
+  /// Returns true if `rank` has raised its flag to `value`: its earlier writes are then visible.
   bool is_raised(int rank, std::size_t flag, std::uint32_t value) const;
   bool all_raised(std::size_t flag, std::uint32_t value) const;
-  /// Waits until all ranks have raised the flag to `value`. @throws Failure naming the ranks that have not,
-  /// DistributedError with the words of one that has aborted.
+  /// Waits until all ranks have raised the flag to `value`.
+  /// @throws Failure with the ranks that have not; DistributedError with the reason of a rank that has aborted.
   void await(std::size_t flag, std::uint32_t value, std::string_view operation) const;
-  /// The same for at most `limit`, and without a look at the ranks. @return whether all have raised it
+  /// Waits at most `limit`, without checking that ranks are alive.
+  /// @return true if all ranks have raised the flag
   bool wait_for(std::size_t flag, std::uint32_t value, std::chrono::milliseconds limit) const;
-  /// A rank that has ended and not raised the flag.
+  /// Returns a rank that has ended without raising the flag.
   std::optional<int> ended_rank(std::size_t flag, std::uint32_t value) const;
 
-  /// Ends the waits of the other ranks, now and later, with this rank's number and `reason`.
+  /// Ends waits of other ranks, now and later, with this rank's number and `reason`.
   void abort(std::string_view reason) const;
 
  private:
@@ -79,7 +80,7 @@ class SharedMemory {
   std::atomic<std::uint32_t>& flag(int rank, std::size_t index) const;
   bool lock_own() const;
   bool has_ended(int rank) const;
-  /// Whether the flag is raised after a short wait: one that keeps the core, one that gives it away.
+  /// Waits briefly for the flag, first spinning, then yielding the core; returns true if it is raised.
   bool spin(int rank, std::size_t flag, std::uint32_t value) const;
   bool sleep(int rank, std::size_t flag, std::uint32_t value) const;
   void await_rank(int rank, std::size_t flag, std::uint32_t value, std::chrono::steady_clock::time_point deadline,

@@ -11,8 +11,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// A rank writes its next message while another still reads the last one. It writes the one after that when all have
-// raised their flags for the next, hence have read the last.
+// Two slots are enough: a rank writes its next message while others still read the last. It writes the one after that
+// only when all have raised their flags for the next one, that is, have read the last.
 constexpr std::uint32_t slots = 2;
 
 std::byte* slot_of(const SharedMemory& memory, int rank, std::uint32_t number) {
@@ -37,7 +37,8 @@ class SharedGather : public Transfer {
       }
       read_ = true;
     } else if (const auto rank = memory_->ended_rank(0, number_)) {
-      throw std::runtime_error(concat("rank ", memory_->name(*rank), " has ended"));  // the caller asks the others why
+      throw std::runtime_error(concat("rank ", memory_->name(*rank), " has ended"));  // the caller determines the
+                                                                                      // reason
     }
     return read_;
   }

@@ -1,4 +1,4 @@
-// Small messages of a group through memory that its processes share.
+// Small messages of a group through shared memory.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace danling::inline v0::detail {
 
-/// Bytes of the largest message; every collective begins with one of this size.
+/// Maximum message size in bytes; every collective begins with a message of this size.
 constexpr std::size_t shared_message_bytes = 1024;
 
-/// What `make_shared_wire` needs of each rank.
+/// Returns the shared memory that `make_shared_wire` needs per rank.
 SharedMemory::Options shared_wire_memory();
 
-/// All-gathers of up to `shared_message_bytes`, of which one ends before the next begins; `other` carries the rest. A
-/// wait that is over early for want of a rank that has ended throws.
+/// Performs all-gathers of up to `shared_message_bytes`, one at a time, in shared memory; `other` performs the rest. A
+/// wait throws as soon as a rank has ended.
 std::unique_ptr<Wire> make_shared_wire(std::shared_ptr<SharedMemory> memory, std::unique_ptr<Wire> other);
 
 }  // namespace danling::inline v0::detail

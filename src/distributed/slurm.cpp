@@ -12,7 +12,7 @@ std::optional<int> number_of(std::string_view text) {
   return error == std::errc() && stop == text.data() + text.size() && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-/// Reads digits from the front of `text` and removes them.
+/// Removes the leading digits of `text` and returns them.
 std::string_view take_digits(std::string_view& text) {
   const std::size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view digits = text.substr(0, count);
@@ -26,7 +26,7 @@ bool take(std::string_view& text, char wanted) {
   return there;
 }
 
-/// Reads `[01-03,7]` behind its first bracket; returns the first number as it is written, with its zeros.
+/// Reads `[01-03,7]` after its first bracket; returns the first number as written, with leading zeros.
 std::optional<std::string_view> take_ranges(std::string_view& text) {
   std::optional<std::string_view> first;
   do {

@@ -21,10 +21,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a host may be unknown: a cluster may publish names after it has started the processes.
+// Maximum time for which a host name may be unknown: a cluster may publish names after it has started the processes.
 constexpr auto unknown_host_limit = std::chrono::seconds(10);
 constexpr auto connect_pause = milliseconds(50);
-// For one attempt: a machine that is being started drops packets without a word.
+// Timeout of one attempt: a machine that is booting drops packets silently.
 constexpr auto attempt_limit = std::chrono::seconds(5);
 
 [[noreturn]] void throw_errno(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
@@ -34,7 +34,7 @@ bool is_ipv6_loopback(const std::string& host) {
   return inet_pton(AF_INET6, host.c_str(), &address) == 1 && IN6_IS_ADDR_LOOPBACK(&address);
 }
 
-/// The loopback address that `host` is; nothing if it is another host's.
+/// Returns the IPv4 loopback address of `host`; nullopt if it is another address.
 std::optional<in_addr> ipv4_loopback(const std::string& host) {
   in_addr address = {};
   const std::string text = host == "localhost" ? "127.0.0.1" : host;
@@ -42,7 +42,7 @@ std::optional<in_addr> ipv4_loopback(const std::string& host) {
   return loopback ? std::optional(address) : std::nullopt;
 }
 
-/// Binds without a throw where the machine lacks the family.
+/// Binds; returns a closed socket if the machine does not support IPv6.
 Socket bind_ipv6(const in6_addr& address, int port) {
   Socket out(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!out.open()) {
@@ -115,12 +115,12 @@ Socket listen_at(const std::string& host, int port) {
   } else if (const auto loopback = ipv4_loopback(host)) {
     out = bind_ipv4(*loopback, port);
   } else {
-    out = bind_ipv6(in6addr_any, port);  // accepts IPv4 too
+    out = bind_ipv6(in6addr_any, port);  // also accepts IPv4
     if (!out.open()) {
       out = bind_ipv4({htonl(INADDR_ANY)}, port);
     }
   }
-  // Two programs may bind a port with SO_REUSEADDR; only one may listen.
+  // With SO_REUSEADDR two programs may bind a port, but only one may listen.
   if (!out.open() || listen(out.fd(), SOMAXCONN) != 0) {
     throw_errno("listen");
   }

@@ -1,4 +1,4 @@
-// Sockets by which processes find rank 0: its TCP port, and on one machine a name for it.
+// Sockets by which processes find rank 0: its TCP port, and a name for it on one machine.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace danling::inline v0::detail {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// At least 0.
+/// Returns the time until the deadline, at least 0.
 inline std::chrono::milliseconds time_left(Deadline deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return left.count() > 0 ? left : std::chrono::milliseconds(0);
@@ -42,37 +42,37 @@ class Socket {
   int fd_;
 };
 
-/// Listens at TCP port `port`, or any free one for 0: on loopback if `host` is `localhost` or a loopback address, else
+/// Listens at TCP port `port`; 0 means any free port. On loopback if `host` is `localhost` or a loopback address, else
 /// on all addresses.
 /// @throws std::system_error; with EADDRINUSE if another program listens there.
 Socket listen_at(const std::string& host, int port);
-/// The port of a socket of `listen_at`.
+/// Returns the port of a socket from `listen_at`.
 int port_of(const Socket& socket);
 
-/// Speaks with a program that has accepted a connection; returns why it is the wrong one, or an empty text.
+/// Identifies the program that has accepted a connection; returns why it is the wrong one, or an empty string.
 using Greeting = std::function<std::string(const Socket& connected, Deadline deadline)>;
 
 struct Reached {
-  std::string host;   ///< the numeric address that answered
-  Socket connection;  ///< not used any more; ends when the program there does
+  std::string host;   ///< numeric address that answered
+  Socket connection;  ///< kept open to notice when the program there ends
 };
 
 /// Waits until a program accepts connections at `host` and `port`.
-/// @throws std::runtime_error with a reason at the deadline, or earlier if `host` stays unknown for some seconds.
+/// @throws std::runtime_error with a reason at the deadline, or after some seconds if `host` stays unknown.
 Reached reach(const std::string& host, int port, Deadline deadline, const Greeting& greet = {});
 
-/// Whether the socket has something to read, or its end, by the deadline.
+/// Returns true if the socket is readable or closed by the deadline.
 bool wait_for(const Socket& socket, Deadline deadline);
 
-/// Rank 0's end of a name on this machine, by which processes of the same user learn its port. The name is in the
-/// kernel's table of abstract sockets: it ends with the process, however it ends, and is as local as loopback.
+/// Rank 0's side of a name on this machine, at which processes of the same user ask for its port. The name is in the
+/// kernel's table of abstract sockets: it ends with the process, and only this machine sees it.
 class NamedPort {
  public:
-  /// Takes the name; not open if another process has it. @throws std::system_error
+  /// Registers the name; `open()` is false if another process has it. @throws std::system_error
   explicit NamedPort(const std::string& name);
 
   bool open() const { return socket_.open(); }
-  /// Answers with `port` everyone who asks within `time`.
+  /// Answers requests with `port` for a duration of `time`.
   void answer(int port, std::chrono::milliseconds time) const;
 
  private:
@@ -80,11 +80,11 @@ class NamedPort {
   Socket socket_;
 };
 
-/// The port of the process that has taken `name`; waits for that process. Nothing at the deadline.
-/// @throws std::runtime_error if the process is another user's.
+/// Returns the port of the process that has registered `name`; waits for that process, nullopt at the deadline.
+/// @throws std::runtime_error if the process belongs to another user.
 std::optional<int> ask_port(const std::string& name, Deadline deadline);
 
-/// @throws std::runtime_error when a signal asks this process to stop, which waits for others.
+/// @throws std::runtime_error when a stop signal arrives while this process waits for others.
 void check_no_signal();
 
 }  // namespace danling::inline v0::detail

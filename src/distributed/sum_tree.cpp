@@ -32,7 +32,7 @@ std::vector<Subtree> subtrees_of_ranks(std::int64_t ranks) {
   return out;
 }
 
-// The node is the smallest aligned power of two of leaves that holds them.
+// The node is the smallest aligned power of two of leaves that contains them.
 std::size_t right_half(const std::vector<Subtree>& ranks, std::size_t begin, std::size_t end) {
   const std::int64_t last = ranks[end - 1].end - 1;
   const auto half = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(ranks[begin].begin ^ last)));

@@ -13,8 +13,8 @@ namespace {
 
 std::string count_of(int number, const char* thing) { return concat(number, " ", thing, number == 1 ? "" : "s"); }
 
-/// The number at the front of a variable: OMP_NUM_THREADS may be a list, one number per nesting. Nothing if there is
-/// none above 0, which OpenMP ignores too.
+/// Returns the first number of a variable: OMP_NUM_THREADS may be a list, one number per nesting level. Returns nullopt
+/// without a number above 0, which OpenMP ignores too.
 std::optional<int> leading_number(const Environment& environment, const char* name) {
   const std::string text = environment(name).value_or("");
   int value = 0;
@@ -43,7 +43,7 @@ ProcessThreads process_threads(const ProcessIdentity& identity, const Environmen
       return {threads, concat(count_of(threads, "thread"), ": SLURM_CPUS_PER_TASK=", *cpus_per_task, " and ",
                               count_of(shares.allowed, "core"))};
     }
-    // Slurm's daemon may use more than the step; the step's CPUs are logical ones.
+    // Slurm's daemon may use more CPUs than the step; the step's CPUs are logical.
     const int step = leading_number(environment, "SLURM_CPUS_ON_NODE").value_or(logical);
     shares.whole = std::max(shares.allowed, shares.allowed * step / logical);
   } else if (identity.distributed()) {

@@ -24,7 +24,7 @@ TreeSum::TreeSum(const std::vector<at::Tensor>& like, Group group, Options optio
     return;
   }
   std::vector<at::ScalarType> dtypes;
-  std::vector<BucketShape> shapes;  // one for each dtype
+  std::vector<BucketShape> shapes;  // per dtype
   std::vector<std::pair<std::size_t, std::int64_t>> places;
   for (const at::Tensor& tensor : like) {
     const at::ScalarType dtype = sum_dtype(tensor.scalar_type());
@@ -63,7 +63,7 @@ void TreeSum::push(std::vector<at::Tensor> shard) {
   ++pushed_;
 }
 
-// As exact zeros: adding one to -0 gives 0, on whatever rank.
+// Adds zeros explicitly: -0 + 0 is 0, on whichever rank.
 void TreeSum::add(std::vector<at::Tensor>& left, std::vector<at::Tensor> right) const {
   for (std::size_t index = 0; index < left.size(); ++index) {
     at::Tensor& sum = left[index];

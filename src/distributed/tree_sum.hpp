@@ -1,4 +1,4 @@
-// Sums of tensors over shards, along one binary tree, whoever computes the shards.
+// Sums of tensors over shards along one binary tree, independent of the ranks that compute the shards.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,9 @@
 
 namespace danling::inline v0::detail {
 
-/// A list of tensors for each shard, added along the tree of all shards: the result has the same bits for any number of
-/// ranks. Each rank adds its shards in their order; of these it keeps no more than one sum per level of its subtree.
-/// Undefined tensors count as zeros, and their sum stays undefined where no shard has one. Numbers of 16 bits are added
-/// in float32.
+/// Sums lists of tensors, one list per shard, along a tree over all shards: the result has the same bits for any number
+/// of ranks. Each rank adds its shards in order and stores at most one sum per level of its subtree. Undefined tensors
+/// count as zeros; a sum is undefined if no shard has the tensor. float16 and bfloat16 are summed in float32.
 class TreeSum {
  public:
   struct Options {
@@ -31,22 +30,23 @@ class TreeSum {
   /// Called by all ranks. `like`: shapes, dtypes and device of the tensors.
   TreeSum(const std::vector<at::Tensor>& like, Group group, Options options);
 
-  /// Adds the next shard of this rank, and takes over its tensors: it changes them. Nothing is communicated.
-  /// @throws StateError after the last of them
+  /// Adds the next shard of this rank; takes over its tensors and changes them. No communication.
+  /// @throws StateError after the last shard
   void push(std::vector<at::Tensor> shard);
-  /// Shards of this rank that have not come.
+  /// Returns the number of this rank's shards that are still missing.
   std::int64_t missing_shards() const { return own().size() - pushed_; }
-  /// Whether all own shards together lack one of the tensors.
+  /// Returns true if a tensor is undefined in all shards of this rank.
   bool lacks_any() const;
-  /// The sum over all shards of all ranks, in the memory of the exchange until the next call; float32 for numbers of 16
-  /// bits. Shards that have not come count as undefined. Waits for the other ranks. @throws DistributedError.
-  /// @param any_lacking  whether `lacks_any` is true on any rank: the same on all ranks
+  /// Returns the sum over all shards of all ranks, in memory of the exchange that is valid until the next call; float32
+  /// for float16 and bfloat16. Missing shards count as undefined. Waits for the other ranks.
+  /// @param any_lacking  true on all ranks if `lacks_any` is true on any rank
+  /// @throws DistributedError
   std::vector<at::Tensor> finish(bool any_lacking);
   void drop();
   void abort(std::string_view reason);
   void set_timeout(std::chrono::milliseconds timeout);
 
-  /// How sums are made, for logs.
+  /// Describes the transport, for logs.
   const std::string& text() const { return text_; }
 
  private:

@@ -32,15 +32,15 @@ std::string wake_key(int rank) { return concat("watch/wake/", rank); }
 std::string report_key(int rank) { return concat("watch/report/", rank); }
 std::string read_key(int rank) { return concat("watch/read/", rank); }
 
-// Values of the first.
+// Values of wake keys.
 constexpr const char* news = "failure";
 constexpr const char* end_of_store = "end";
 
-// How long a lost store lets a collective find its own error, which names the cause better.
+// After the store is lost, a collective has this time to fail with its own error, which names the cause better.
 constexpr auto lost_time = std::chrono::seconds(2);
 
-// How long a broken connection waits for the store's answer or loss: LibTorch's client looks up the names of its stack
-// before it throws, which takes seconds on a busy machine.
+// A broken connection waits this long for the store's answer or loss: LibTorch's client symbolizes its stack before it
+// throws, which takes seconds on a busy machine.
 constexpr auto loss_time = std::chrono::seconds(20);
 
 }  // namespace
@@ -60,22 +60,22 @@ struct Watch::State {
   State(const StorePtr& store, Options chosen) : options(std::move(chosen)), writes(store), reads(store->clone()) {}
 
   const Options options;
-  const StorePtr writes;  ///< of the callers, who only set
-  const StorePtr reads;   ///< of the thread
+  const StorePtr writes;  ///< for the callers, which only set keys
+  const StorePtr reads;   ///< for the thread
 
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::list<Place> places;
-  RankReport own;                ///< to be published
-  RankReports reports;           ///< those read
-  std::function<void()> cancel;  ///< of the message that is waited for
+  RankReport own;                ///< this rank's report, before it is published
+  RankReports reports;           ///< reports read so far
+  std::function<void()> cancel;  ///< cancels the message in flight
   std::atomic<bool> failing{false};
-  bool published = false;  ///< the own report
-  bool collected = false;  ///< the reports of all who answered
-  bool released = false;   ///< others have read them, if the store is here
+  bool published = false;  ///< this rank's report is published
+  bool collected = false;  ///< the reports of all ranks that answered are read
+  bool released = false;   ///< other ranks have read them, if this process serves the store
   bool stopping = false;
-  bool ended = false;   ///< the thread
-  bool closed = false;  ///< the store, by its owner's leave
+  bool ended = false;   ///< the thread has ended
+  bool closed = false;  ///< the process that serves the store has left
   std::atomic<bool> lost{false};
   Clock::time_point lost_since;
   std::string reason;
@@ -92,7 +92,7 @@ struct Watch::State {
     }
     try {
       writes->set(wake_key(options.rank), std::string(news));
-    } catch (const std::exception&) {  // the thread sees the loss itself
+    } catch (const std::exception&) {  // the thread notices the loss itself
     }
   }
 
@@ -156,7 +156,7 @@ void Watch::State::watch_store() {
   release();
 }
 
-/// Runs in the thread that destroys the watch. The store ends when all others have left or know.
+/// Runs in the thread that destroys the watch. The store ends after all other ranks have left or know of its end.
 void Watch::State::announce_leave() {
   try {
     RankReport report;
@@ -194,9 +194,9 @@ void Watch::State::publish() {
         reads->set(wake_key(rank), std::string(news));
       }
     }
-    reads->check({report_key(options.rank)});  // the store has read all of it
+    reads->check({report_key(options.rank)});  // a read ensures that the store has processed the writes
     const std::lock_guard<std::mutex> lock(mutex);
-    if (own.kind == report.kind) {  // else an abort came meanwhile
+    if (own.kind == report.kind) {  // otherwise an abort arrived meanwhile
       reports[options.rank] = report;
       published = true;
       changed.notify_all();
@@ -220,7 +220,7 @@ void Watch::State::collect() {
   const auto deadline = Clock::now() + answer_time;
   for (;;) {
     read_reports();
-    // The words of an abort need no further report.
+    // The reason of an abort is enough.
     if (any_aborted(reports) || static_cast<int>(reports.size()) == options.size || Clock::now() >= deadline) {
       break;
     }
@@ -236,7 +236,7 @@ void Watch::State::release() {
   reads->set(read_key(options.rank), std::string("1"));
   if (options.serves) {
     const auto deadline = Clock::now() + reading_time;
-    // After an abort not all may have reported yet.
+    // After an abort some ranks may not have reported yet.
     const bool aborted = any_aborted(reports);
     const auto reader = [&](int rank) {
       const auto found = reports.find(rank);
@@ -260,7 +260,7 @@ void Watch::State::release() {
 }
 
 Watch::Watch(const StorePtr& store, Options options) : state_(std::make_shared<State>(store, std::move(options))) {
-  // Neither a signal for the program nor one of its own.
+  // This thread handles no signals.
   const SignalMask quiet;
   thread_ = std::thread([state = state_] { state->run(); });
 }
@@ -322,8 +322,8 @@ std::string Watch::report(RankReport report) {
   const std::string text = report.text;
   {
     const std::lock_guard<std::mutex> lock(state.mutex);
-    // After the news of another's failure the own one follows from it, but for a timeout: the other's may follow from
-    // the connections that it closed.
+    // A failure after another rank's news follows from it. A timeout does not: the other rank's failure may follow from
+    // connections that it closed.
     const bool follows = state.failing && (state.published || report.kind != RankReport::Kind::timed_out);
     if (!follows && state.own.kind == RankReport::Kind::alive) {
       state.own = std::move(report);

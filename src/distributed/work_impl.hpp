@@ -1,4 +1,4 @@
-// State of a work: a collective, or a message between two ranks.
+// State of a Work: a collective or a point-to-point message.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct Work::Impl {
   std::shared_ptr<Group::Impl> group;
   Collective collective = {};
   std::int64_t number = 0;  ///< of a collective
-  std::int64_t bytes = 0;   ///< of this rank's data, for messages
+  std::int64_t bytes = 0;   ///< size of this rank's data, for messages
   TransferPtr transfer;
-  std::function<void()> finish;  ///< puts what the wire left where it belongs, and holds it until then
-  std::string message = {};      ///< between two ranks, as errors name it; empty for a collective
+  std::function<void()> finish;  ///< copies the wire's result to its destination; keeps the tensors alive until then
+  std::string message = {};      ///< description of a point-to-point message, for errors; empty for a collective
   int peer = 0;
   bool waited = false;
 };

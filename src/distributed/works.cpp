@@ -1,4 +1,4 @@
-// Collectives that are started, and their works.
+// Asynchronous collectives and their works.
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -21,7 +21,7 @@ namespace danling::inline v0 {
 
 namespace {
 
-/// Without debug mode ranks have compared nothing, and the others do not know of this one's error.
+/// Without debug mode, ranks have compared nothing, and other ranks do not see this rank's error.
 template <class Check>
 void check_locally(bool debug, const Check& checks) {
   try {
@@ -65,7 +65,7 @@ Work Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   GroupCall call(*impl_, Collective::start_all_reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
   if (impl_->debug) {
-    call.check_agreement(call.exchange(detail::reduction_request(tensor, op, stays)), where, "tensors alike");
+    call.check_agreement(call.exchange(detail::reduction_request(tensor, op, stays)), where, "matching tensors");
   }
   std::optional<detail::Reduction> reduction;
   check_locally(impl_->debug, [&] { reduction.emplace(where, tensor, op, stays); });
@@ -108,7 +108,8 @@ Work Group::start_all_gather(const std::vector<at::Tensor>& parts, const at::Ten
   GroupCall call(*impl_, Collective::start_all_gather, mine);
   const bool stays = mine.defined() && impl_->carries(mine.device());
   if (impl_->debug) {
-    call.check_agreement(call.exchange(detail::reduction_request(mine, ReduceOp::sum, stays)), where, "tensors alike");
+    call.check_agreement(call.exchange(detail::reduction_request(mine, ReduceOp::sum, stays)), where,
+                         "matching tensors");
   }
   check_locally(impl_->debug, checks);
   if (mine.numel() == 0) {
@@ -165,7 +166,7 @@ Work Group::start_all_to_all_single(const at::Tensor& output, const at::Tensor& 
   const bool stays = input.defined() && impl_->carries(input.device());
   if (impl_->debug) {
     const std::string type = input.defined() ? c10::toString(input.scalar_type()) : "nothing";
-    call.check_agreement(call.exchange(type), where, "tensors alike");
+    call.check_agreement(call.exchange(type), where, "matching tensors");
   }
   check_locally(impl_->debug, checks);
   const c10::InferenceMode normal(false);

@@ -55,8 +55,9 @@ class Unwritten {
  public:
   explicit Unwritten(const Tensors& batch) : kept_(strided(batch)) {}
   std::string difference(const tape::Recording& recording) const {
-    return kept_.difference() >= 0 && !changes_batch(recording) ? "the step changes its batch past LibTorch's operators"
-                                                                : "";
+    return kept_.difference() >= 0 && !changes_batch(recording)
+               ? "the step changes its batch outside of LibTorch's operators"
+               : "";
   }
 
  private:

@@ -19,8 +19,9 @@ std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignm
 
 #ifdef DANLING_TRIMS
 constexpr std::size_t much = 4 * 1024 * 1024;
-/// Memory that was freed in pieces is of no use to one block, nor a block's memory to pieces: where a step and its
-/// replay take turns, the process would hold both. Of the whole process, so only where there is much of it.
+/// Returns free memory to the system. The allocator cannot use a block for small pieces, nor pieces for a block, so a
+/// process that alternates steps and replays would hold both. trim() affects the whole process, so it runs only if much
+/// memory is free.
 void trim() {
   if (mallinfo2().fordblks > much) {
     malloc_trim(0);
@@ -59,7 +60,7 @@ Places place(const std::vector<Lifetime>& lifetimes) {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
-  std::vector<std::size_t> placed;  // by address
+  std::vector<std::size_t> placed;  // sorted by address
   for (const std::size_t i : order) {
     std::size_t offset = 0;
     for (const std::size_t other : placed) {
@@ -68,7 +69,7 @@ Places place(const std::vector<Lifetime>& lifetimes) {
         continue;
       }
       if (out.offsets[other] >= offset + aligned(lifetimes[i].bytes)) {
-        break;  // it fits before this one
+        break;  // fits before this one
       }
       offset = std::max(offset, out.offsets[other] + aligned(lifetimes[other].bytes));
     }

@@ -1,4 +1,4 @@
-// Memory that tapes use in turn, and the places of results in it.
+// Memory shared by tapes that replay in turn, and the placement of results in it.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace danling::inline v0::tape {
 
-/// As large as the largest tape needs. For tapes that replay one after another.
+/// One block, as large as the largest tape needs. Only one tape may replay at a time.
 class Arena {
  public:
-  /// At least `bytes`; what was there before is gone if it had to grow.
+  /// Returns at least `bytes`; growing discards the contents.
   void* reserve(std::size_t bytes);
-  /// Returns the memory to the system; the next replay takes it again.
+  /// Returns the memory to the system; the next replay allocates it again.
   void release();
-  /// release(), and the allocator returns what it has free to the system: before a step that needs more than others.
+  /// release(), and makes the allocator return its free memory to the system: call it before a step with a higher peak.
   void make_room();
   std::size_t bytes() const { return size_; }
 
@@ -25,7 +25,7 @@ class Arena {
   std::size_t size_ = 0;
 };
 
-/// A result's size, and the calls between which it lives, both included.
+/// Size of a result, and the first and last call between which it is alive (inclusive).
 struct Lifetime {
   std::size_t bytes = 0, first = 0, last = 0;
 };
@@ -33,8 +33,8 @@ struct Places {
   std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
 };
-/// Places in one block such that results that live at the same time do not overlap: the largest first, each at the
-/// lowest address that is free.
+/// Assigns offsets in one block so that results alive at the same time do not overlap: largest first, each at the
+/// lowest free address.
 Places place(const std::vector<Lifetime>& lifetimes);
 
 }  // namespace danling::inline v0::tape

@@ -33,7 +33,7 @@ bool GeneratorStates::operator==(const GeneratorStates& other) const {
 KeptTensors::KeptTensors(Tensors tensors) {
   const c10::NoGradGuard no_grad;
   for (const at::Tensor& tensor : tensors) {
-    // Another tensor over the same memory: its version counter is not that of one which a graph may have saved.
+    // A second tensor over the same memory, with its own version counter: a graph may have saved the first one.
     tensors_.push_back(tensor.is_inference() ? tensor : tensor.variable_data());
     copies_.push_back(tensors_.back().clone());
   }
@@ -77,7 +77,7 @@ void Checker::keep() {
   kept_ = std::make_unique<KeptTensors>(changed_);
 }
 
-/// Whether it is a parameter that no call of the tape changes.
+/// True if `held` is a parameter that no call of the tape changes.
 bool Checker::is_fixed(const at::Tensor& held) const {
   return held.requires_grad() && is_strided(held) &&
          std::none_of(changed_.begin(), changed_.end(), [&](const at::Tensor& one) { return one.is_alias_of(held); });
@@ -116,7 +116,7 @@ void Checker::compare_host_call(const HostCall& call, const Seen& seen) {
   }
 }
 
-/// From the piece after the last update to the next one, or with `outputs` to the end.
+/// Compares the pieces after the last update up to the next update, or to the end if `outputs` is set.
 void Checker::compare_unit(const Tensors* outputs) {
   compare_parameters();
   if (!difference_.empty() || left_early_) {
@@ -124,7 +124,7 @@ void Checker::compare_unit(const Tensors* outputs) {
   }
   const GeneratorStates random_after(generators_);
   const KeptTensors after(changed_);
-  struct Restore {  // also where something throws
+  struct Restore {  // also if something throws
     const GeneratorStates& random;
     const KeptTensors& tensors;
     ~Restore() {
@@ -136,7 +136,7 @@ void Checker::compare_unit(const Tensors* outputs) {
   kept_->restore();
   try {
     replay_unit(/*to_end=*/outputs != nullptr);
-  } catch (const c10::Error& error) {  // the step itself went well
+  } catch (const c10::Error& error) {  // the eager step itself succeeded
     difference_ = concat("a replay of it fails: ", error.what_without_backtrace());
   } catch (const std::exception& error) {
     difference_ = concat("a replay of it fails: ", error.what());
@@ -165,7 +165,7 @@ void Checker::replay_unit(bool to_end) {
   while (piece_ < tape_.pieces_.size()) {
     const Tape::Piece& piece = tape_.pieces_[piece_++];
     if (!tape_.run(piece)) {
-      left_early_ = true;  // as a replay would have been: an eager step in its place is right
+      left_early_ = true;  // a replay would have ended early too, and an eager step would follow
       return;
     }
     if (piece.host_call >= 0 && stops_after(at_index(tape_.recording().host_calls, piece.host_call), to_end)) {
@@ -174,7 +174,8 @@ void Checker::replay_unit(bool to_end) {
   }
 }
 
-/// Compares what the call gets. @return whether it ends the unit, or something differs
+/// Compares the inputs of the call.
+/// @return true if the call ends the unit or something differs
 bool Checker::stops_after(const HostCall& call, bool to_end) {
   if (call.ends_unit && !to_end) {
     update_ = &call;
@@ -191,12 +192,12 @@ bool Checker::stops_after(const HostCall& call, bool to_end) {
   return !difference_.empty();
 }
 
-/// Found here alone: a replay of the tape does not write them either.
+/// Only this check finds such changes: a replay of the tape does not make them either.
 void Checker::compare_parameters() {
   const Tensors& held = tape_.recording().held;
   for (std::size_t i = 0; i < held.size() && difference_.empty(); ++i) {
     if (is_fixed(held[i]) && content_hash(held[i]) != parameters_[i]) {
-      difference_ = concat("the step changes ", name_of(i), " past LibTorch's operators");
+      difference_ = concat("the step changes ", name_of(i), " outside of LibTorch's operators");
     }
   }
 }
@@ -229,7 +230,7 @@ void Checker::compare_outputs(const Tensors& outputs) {
   }
 }
 
-/// Generators, and tensors that it has changed in place.
+/// Compares generators and the tensors changed in place.
 void Checker::compare_state(const GeneratorStates& random_after, const KeptTensors& after) {
   if (!(GeneratorStates(generators_) == random_after)) {
     difference_ = "it draws other random numbers";
@@ -258,7 +259,7 @@ std::string Checker::finish(const Tensors& outputs) {
     difference_ = "the step ends earlier";
   }
   if (difference_.empty() && !left_early_) {
-    tape_.outputs();  // as after a replay: keeps what the next one may use again, and gives up the rest
+    tape_.outputs();  // as after a replay: keeps outputs for reuse by the next one, releases the rest
   }
   tape_.inputs_ = {};
   return difference_;

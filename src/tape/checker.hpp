@@ -1,4 +1,4 @@
-// Compares a tape with the step that it stands for, bit for bit, while the step runs.
+// Compares a tape with an eager step, bit for bit, while the step runs.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::tape {
 
-/// The states of generators, kept and put back.
+/// Saves and restores the states of generators.
 class GeneratorStates {
  public:
   explicit GeneratorStates(const std::vector<at::Generator>& generators);
@@ -24,23 +24,23 @@ class GeneratorStates {
   Tensors states_;
 };
 
-/// Memory that a step changes in place, kept and put back past autograd.
+/// Saves and restores tensors that a step changes in place, without autograd.
 class KeptTensors {
  public:
   explicit KeptTensors(Tensors tensors);
   void restore() const;
-  /// The first that differs now; -1: none.
+  /// Returns the index of the first tensor that differs from its copy; -1: none.
   int difference() const;
 
  private:
   Tensors tensors_, copies_;
 };
 
-/// Observes an eager step. Before each update of parameters, and at the end, it replays that part of the tape from the
-/// same state, without the tape's host calls, compares, and puts the eager state back.
+/// Observes an eager step. Before each parameter update, and at the end, replays that part of the tape from the same
+/// initial state, without host calls; compares; then restores the eager state.
 class Checker final : public StepObserver {
  public:
-  /// @param buffers  tensors that kernels may change without saying so
+  /// @param buffers  tensors that kernels may change without declaring it in their schema
   Checker(Tape& tape, const Tensors& inputs, const Tensors& buffers);
 
   void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
@@ -51,9 +51,9 @@ class Checker final : public StepObserver {
   void update(std::string name, std::function<void(const Tensors&)> again) override;
   void before_update() override;
 
-  /// @return how the tape differs from the step; empty: not at all
+  /// @return how the tape differs from the step; empty if it does not
   std::string finish(const Tensors& outputs);
-  /// A condition of the tape does not hold: nothing after it was compared.
+  /// True if a guard of the tape failed: nothing after it was compared.
   bool left_early() const { return left_early_; }
 
  private:
@@ -75,14 +75,14 @@ class Checker final : public StepObserver {
 
   Tape& tape_;
   const Tensors& inputs_;
-  Tensors changed_;  // what the step may change in place
+  Tensors changed_;  // tensors that the step may change in place
   std::vector<at::Generator> generators_;
-  std::vector<Seen> seen_;                 // host calls in their order
-  Tensors gradients_before_;               // since the last update
-  std::vector<std::uint64_t> parameters_;  // by held tensor: hash of one that only updates change, since the last one
-  std::map<int, int> gradients_;           // that the tape sets since then: held tensor, and value
+  std::vector<Seen> seen_;                 // host calls in order
+  Tensors gradients_before_;               // at the last update
+  std::vector<std::uint64_t> parameters_;  // per held tensor: hash at the last update of one that only updates change
+  std::map<int, int> gradients_;           // held tensor -> value that the tape has set since the last update
   std::size_t piece_ = 0, next_seen_ = 0;
-  const HostCall* update_ = nullptr;  // that the tape has next, when the step is about to update
+  const HostCall* update_ = nullptr;  // the next update of the tape, while the step is about to update
   std::unique_ptr<GeneratorStates> random_;
   std::unique_ptr<KeptTensors> kept_;
   std::string difference_;

@@ -1,4 +1,4 @@
-// LibTorch's kernels for the CPU by their names: no dispatch, no boxing.
+// Direct calls of LibTorch's CPU kernels, without dispatch and boxing.
 #include <tape/direct.hpp>
 
 #include <map>
@@ -145,7 +145,7 @@ Kernel max_pool_backward(const BoundCall& b) {
   };
 }
 
-/// By name and overload.
+/// Makers by operator name and overload.
 const std::map<std::pair<std::string, std::string>, Maker>& makers() {
   static const std::map<std::pair<std::string, std::string>, Maker> all = {
       {{"aten::addmm", ""}, addmm},

@@ -7,10 +7,10 @@
 
 namespace danling::inline v0::tape {
 
-/// A call with the tape's tensors for its arguments and results. Their memory is set later, and may move.
+/// A call bound to the tape's tensors as arguments and results. Their memory is assigned later and may move.
 struct BoundCall {
   const Call& call;
-  const Tensors& tensors;  ///< by value of the recording
+  const Tensors& tensors;  ///< per value of the recording
 
   const at::Tensor& argument(std::size_t i) const {
     static const at::Tensor none;
@@ -23,11 +23,11 @@ struct BoundCall {
 
 using Kernel = std::function<void()>;
 
-/// LibTorch's kernel of the call for the CPU, with results in place. Empty where there is none.
+/// Returns LibTorch's CPU kernel for the call, which writes into its results; empty if there is none.
 Kernel direct_kernel(const BoundCall& call);
 
-/// A kernel of ours with the same bits: found equal to LibTorch's on this machine where that depends on it. Empty where
-/// there is none, or none for these shapes.
+/// Returns our kernel with the same bits; empty if there is none for this call or its shapes. Kernels whose bits depend
+/// on the machine are compared with LibTorch's first.
 Kernel own_kernel(const BoundCall& call);
 
 }  // namespace danling::inline v0::tape

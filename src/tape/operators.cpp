@@ -17,7 +17,7 @@ bool is_result(const c10::Argument& argument) {
   return argument.kwarg_only() && argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-/// Whether `out` has the arguments of `op`, and one more for each of its results.
+/// True if `out` has the arguments of `op` plus one per result.
 bool fits(const c10::FunctionSchema& op, const c10::FunctionSchema& out) {
   const std::size_t count = op.arguments().size();
   if (out.arguments().size() != count + op.returns().size()) {
@@ -44,7 +44,7 @@ Argument number(double value) {
   return out;
 }
 
-/// The number as LibTorch's kernels of Scalar overloads make a tensor of it.
+/// Converts a number to a tensor as LibTorch's Scalar overloads do.
 Argument wrapped(const c10::IValue& value) {
   const c10::NoGradGuard no_grad;
   const c10::Scalar scalar = value.toScalar();
@@ -65,7 +65,7 @@ std::optional<OutForm> form(const char* name, const char* overload, std::vector<
   return op ? std::optional(OutForm{*op, std::move(arguments), results_last}) : std::nullopt;
 }
 
-/// Operators whose kernel only calls another one; and those that copy.
+/// Handles operators whose kernel only calls another one, and operators that copy.
 std::optional<OutForm> rewritten(const Call& call) {
   const std::string_view name = base_name(call);
   const std::string& overload = call.op.schema().overload_name();
@@ -73,7 +73,7 @@ std::optional<OutForm> rewritten(const Call& call) {
     return form("aten::clamp_min", "out", {call.arguments[0], number(0)}, /*results_last=*/true);
   }
   if (is_one_of(name, {"aten::mul", "aten::div", "aten::add", "aten::sub"}) && overload == "Scalar") {
-    std::vector<Argument> arguments = call.arguments;  // the third is alpha
+    std::vector<Argument> arguments = call.arguments;  // the third argument is alpha
     arguments[1] = wrapped(call.arguments[1].constant);
     return form(std::string(name).c_str(), "out", std::move(arguments), /*results_last=*/true);
   }
@@ -91,7 +91,7 @@ std::optional<OutForm> rewritten(const Call& call) {
   return std::nullopt;
 }
 
-/// Those whose form with given memory uses it for more than the result, as losses before their reduction do.
+/// True for operators whose out variant uses the given memory for intermediate results, as losses do before reduction.
 bool resizes_given_memory(const Call& call) {
   return is_one_of(base_name(call),
                    {"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss", "aten::binary_cross_entropy"});

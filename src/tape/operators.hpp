@@ -1,4 +1,4 @@
-// How a tape calls an operator: in which form, and which it need not call.
+// The form in which a tape calls an operator, and operators that it need not call.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@
 
 namespace danling::inline v0::tape {
 
-/// A form of a call that writes its results into given memory, with the same bits.
+/// A variant of a call that writes its results into given memory, with the same bits.
 struct OutForm {
   c10::OperatorHandle op;
-  /// Arguments before the results: those of the call, but for the ones that the form adds or changes.
+  /// Arguments without the results: those of the call, with changes and additions for this variant.
   std::vector<Argument> arguments;
-  bool results_last = true;  ///< else they come first: of in-place forms
+  bool results_last = true;  ///< false for in-place variants: results come first
 };
-/// @return nothing where LibTorch has no such kernel
+/// @return nullopt if LibTorch has no such kernel
 std::optional<OutForm> out_form(const Call& call);
 
-/// Whether the results depend on nothing but numbers and shapes.
+/// True if the results depend only on numbers and shapes.
 bool makes_constant(const Call& call);
-/// Whether element i of the result depends on element i of the arguments alone: it may be written over one of them.
+/// True if element i of the result depends only on element i of the arguments, so the result may overwrite an argument.
 bool is_elementwise(const Call& call);
 
 }  // namespace danling::inline v0::tape

@@ -1,4 +1,4 @@
-// Kernels of ours in place of LibTorch's: without the costs of its iterators, and with the same bits.
+// Kernels that replace LibTorch's with the same bits, without the overhead of its iterators.
 #include <tape/direct.hpp>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace danling::inline v0::tape {
 namespace own {
 namespace {
 
-/// LibTorch divides more elements among its threads.
+/// Above this number of elements, LibTorch uses several threads.
 constexpr std::int64_t grain = 32768;
 
 using Maker = Kernel (*)(const BoundCall&);
@@ -34,7 +34,7 @@ bool same_shape(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
-/// Whether the loop runs where LibTorch's would: in this thread.
+/// True if LibTorch's loop would run in this thread alone.
 bool is_serial(std::int64_t n) { return n <= grain || at::get_num_threads() == 1; }
 
 using Unary = void (*)(const float*, float*, std::int64_t);
@@ -79,7 +79,7 @@ Kernel threshold_backward(const BoundCall& b) {
   };
 }
 
-/// A row that is added to each row, as a bias is.
+/// Adds one row to each row, as for a bias.
 Kernel add_rows(const at::Tensor& x, const at::Tensor& row, const at::Tensor& out) {
   if (!is_dense(x) || !is_dense(row) || !is_dense(out) || !x.is_contiguous() || !same_shape(x, out) || row.dim() != 1 ||
       x.dim() < 2 || x.size(-1) != row.size(0) || row.size(0) == 0 || !is_serial(x.numel())) {
@@ -107,7 +107,7 @@ Kernel div_number(const BoundCall& b) {
   return with_number(b.argument(0), b.number(1), b.result(), kernels().div_number);
 }
 
-/// The number of a list for rows or columns: [n], [rows, columns], or none for `otherwise`.
+/// Reads element i of a list for rows and columns: [n], [rows, columns], or `otherwise` if it is empty.
 std::int64_t of_pair(const std::vector<std::int64_t>& list, std::size_t i, std::int64_t otherwise) {
   return list.empty() ? otherwise : list.size() == 1 ? list[0] : list[i];
 }

@@ -1,4 +1,4 @@
-// Own kernels that are compared with LibTorch's on this machine before they are used.
+// Kernels of ours that are compared with LibTorch's on this machine before use.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,10 @@ inline float* floats(const at::Tensor& tensor) {
   return static_cast<float*>(tensor.unsafeGetTensorImpl()->mutable_data());
 }
 
-/// own_random.cpp: the same draws as `bernoulli_(p)`, from the same generator.
+/// In own_random.cpp: draws the same numbers as `bernoulli_(p)` from the same generator.
 Kernel bernoulli(const BoundCall& call);
 
-/// own_softmax.cpp: over the last dimension, of few classes.
+/// In own_softmax.cpp: over the last dimension, for few classes.
 Kernel log_softmax(const BoundCall& call);
 Kernel log_softmax_backward(const BoundCall& call);
 

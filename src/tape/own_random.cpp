@@ -1,4 +1,4 @@
-// Masks of dropout: the numbers of LibTorch's generator, drawn in blocks.
+// Dropout masks: draws the numbers of LibTorch's generator in blocks.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::int64_t words = at::MERSENNE_STATE_N;
 
-/// The words of a Mersenne Twister, as many at a time as its state has.
+/// Words of a Mersenne Twister, generated one state (624 words) at a time.
 class Words {
  public:
   explicit Words(at::mt19937_data_pod& state) : state_(state) {}
-  /// The next `n` words.
+  /// Writes the next `n` words.
   void take(std::uint32_t* out, std::int64_t n) {
     while (n > 0) {
-      // LibTorch counts the words that are left before it draws one.
+      // LibTorch checks the number of remaining words before it draws one.
       if (state_.left_ <= 1) {
         kernels().twist(state_.state_.data());
         state_.left_ = static_cast<int>(words) + 1;
@@ -49,7 +49,7 @@ void draw(at::CPUGeneratorImpl& generator, double p, float* out, std::int64_t n)
   at::mt19937 engine = generator.engine();
   at::mt19937_data_pod state = engine.data();
   Words source(state);
-  // A uniform number is k / 2^53, two words each: k / 2^53 < p where k < p 2^53.
+  // A uniform number is k / 2^53 from two words: k / 2^53 < p if and only if k < p 2^53.
   const auto limit = static_cast<std::uint64_t>(std::ceil(std::ldexp(p, 53)));
   std::array<std::uint32_t, 1024> block;
   constexpr auto most = static_cast<std::int64_t>(block.size() / 2);
@@ -62,7 +62,7 @@ void draw(at::CPUGeneratorImpl& generator, double p, float* out, std::int64_t n)
   generator.set_engine(engine);
 }
 
-/// LibTorch draws otherwise where MKL has a generator, on CPUs of its vendor.
+/// Returns true if LibTorch draws in the same order: it does not where it uses MKL's generator, on Intel CPUs.
 bool draws_alike() {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below;

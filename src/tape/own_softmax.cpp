@@ -1,4 +1,4 @@
-// Logarithms of softmax over few classes: exponentials of the whole batch at once, sums in LibTorch's order.
+// log_softmax over few classes: exponentials of the whole batch at once, sums in LibTorch's order.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,7 +25,8 @@ constexpr std::int64_t max_classes = 128;
 constexpr std::int64_t max_elements = 16384;
 constexpr std::size_t max_width = 16;
 
-/// As LibTorch's vectors add: few numbers one after another, more of them lane by lane, then halves of lanes.
+/// Sums in the order of LibTorch's vectors: sequentially if shorter than a vector, else per lane, then by halving the
+/// lanes.
 float sum(const float* x, std::int64_t n, std::int64_t width) {
   if (n < width) {
     float out = x[0];
@@ -94,7 +95,7 @@ void backward(const float* gradient, const float* y, float* out, std::vector<flo
   }
 }
 
-/// Rows of the last dimension; no rows where the kernels do not fit.
+/// Returns the rows of the last dimension; no rows if the kernel does not support the tensor.
 Rows rows_of(const at::Tensor& x, std::int64_t dim) {
   const bool fits = x.defined() && x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() > 0 && x.is_contiguous() &&
                     (dim == x.dim() - 1 || dim == -1) && x.numel() > 0 && x.numel() <= max_elements &&
@@ -104,7 +105,7 @@ Rows rows_of(const at::Tensor& x, std::int64_t dim) {
 
 bool has_math() { return kernels().has_math != nullptr && kernels().has_math(); }
 
-/// Numbers of a loss: logits of all sizes, and a row that is certain.
+/// Test input: logits of different magnitudes.
 at::Tensor example(const at::Tensor& like, std::uint64_t seed) {
   at::Tensor out = at::randn(like.sizes(), at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kFloat));
   float* const x = floats(out);

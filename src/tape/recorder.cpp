@@ -21,7 +21,7 @@ namespace {
 
 using detail::recording_key;
 
-std::atomic<Recorder*> active{nullptr};  // also for autograd's threads, which inherit the included key
+std::atomic<Recorder*> active{nullptr};  // one per process, also for autograd's threads, which inherit the included key
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys
   Recorder* const recorder = active.load(std::memory_order_acquire);
   if (recorder == nullptr || (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
                               op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))) {
-    op.redispatchBoxed(below, stack);  // its parts come here
+    op.redispatchBoxed(below, stack);  // the operators that it calls are recorded
     return;
   }
   Call call = recorder->begin(op, *stack);
@@ -56,7 +56,7 @@ void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys
 Recorder::Turn::Turn(Recorder* recorder) {
   static const bool registered = [] {
     if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(recording_key)) {
-      return false;  // LibTorch, or another library, uses it
+      return false;  // LibTorch or another library uses the key
     }
     static torch::Library library(torch::Library::IMPL, "_", recording_key, __FILE__, __LINE__);
     library.fallback(torch::CppFunction::makeFromBoxedFunction<&Recorder::intercept>());
@@ -118,7 +118,7 @@ void Recorder::add_source(const at::Tensor& tensor, Origin origin, int source) {
   sources_[tensor.storage().unsafeGetStorageImpl()].push_back({begin, begin + bytes, id});
 }
 
-/// @param layout  its offset becomes that in the storage of the recording
+/// @param layout  receives the offset within the recording's storage
 int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
   const auto* impl = tensor.storage().unsafeGetStorageImpl();
   if (const auto made = made_.find(impl); made != made_.end()) {
@@ -145,7 +145,7 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
   if (const int found = sources == sources_.end() ? -1 : find(sources->second); found >= 0) {
     return found;
   }
-  for (std::size_t i = 0; i < recording_.live.size(); ++i) {  // they may be set in the middle of the step
+  for (std::size_t i = 0; i < recording_.live.size(); ++i) {  // variables may be assigned in the middle of the step
     const at::Tensor& live = *recording_.live[i];
     if (live.defined() && live.has_storage() && live.storage().unsafeGetStorageImpl() == impl) {
       add_source(live, Origin::live, static_cast<int>(i));
@@ -157,9 +157,9 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
   if (sources != sources_.end() && std::any_of(sources->second.begin(), sources->second.end(), [&](const Source& one) {
         return at_index(recording_.storages, one.storage).origin == Origin::input;
       })) {
-    refuse("it reads memory beside a tensor of the batch, in the same storage");
+    refuse("it reads memory of a batch tensor's storage outside of the tensor");
   }
-  // Nobody has named it: a tensor of the program. The object itself, since it may get other memory.
+  // A tensor of the program without a name. Keeps the tensor itself, since it may get other memory.
   note_held(tensor.grad_fn() == nullptr ? tensor : tensor.detach());
   recording_.names.emplace_back();
   add_source(tensor, Origin::held, static_cast<int>(recording_.held.size()) - 1);
@@ -193,7 +193,7 @@ int Recorder::value_of(const at::Tensor& tensor) {
   return known.back();
 }
 
-/// Keeps the content of what the program filled past the dispatcher, or made itself.
+/// Saves the content of a tensor that the program filled outside of operators or created itself.
 void Recorder::note_read(int storage, const at::Tensor& tensor) {
   Storage& read = recording_.storages[static_cast<std::size_t>(storage)];
   const bool filled_on_host = read.origin == Origin::made && !read.written;
@@ -209,12 +209,13 @@ void Recorder::note_read(int storage, const at::Tensor& tensor) {
     };
     if (filled_on_host && bytes <= max_constant) {
       read.content = copy(tensor, 0, bytes);
-    } else if (found && read.bytes <= max_constant) {  // all of it, whatever part is read first
+    } else if (found && read.bytes <= max_constant) {  // all of it, whichever part is read first
       const at::Tensor& all = recording_.held[static_cast<std::size_t>(read.source)];
       read.content = copy(all, all.storage_offset() * static_cast<std::int64_t>(all.element_size()), read.bytes);
     }
     if (filled_on_host && !read.content.defined()) {
-      refuse(concat("a tensor of ", bytes, " bytes is filled past LibTorch's operators in each step; make it once"));
+      refuse(
+          concat("a tensor of ", bytes, " bytes is filled outside of LibTorch's operators in each step; make it once"));
     }
   }
   if (read.origin == Origin::held && !recording_.names[static_cast<std::size_t>(read.source)].empty()) {
@@ -245,7 +246,7 @@ Argument Recorder::argument_of(const c10::IValue& value) {
   return out;
 }
 
-/// A write is attributed to one of the tensors from outside that the memory belongs to.
+/// Attributes a write to one of the outside tensors that share the memory.
 void Recorder::check_shared(int storage, const at::Tensor& tensor, const Call& call) {
   const auto sources = sources_.find(tensor.storage().unsafeGetStorageImpl());
   if (sources == sources_.end()) {
@@ -269,7 +270,7 @@ bool Recorder::check_tensor(const at::Tensor& tensor, const Call& call) {
   return kind == nullptr;
 }
 
-/// Of a tensor that leaves the step.
+/// Returns the value of a tensor that leaves the step.
 int Recorder::value_to_keep(const at::Tensor& tensor, const std::string& place) {
   if (!tensor.defined()) {
     return -1;
@@ -305,7 +306,7 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   const bool changes_shape = op.hasTag(at::Tag::inplace_view);  // of the tensor, not its content: t_, unsqueeze_
   call.is_view = returns_view || changes_shape || name == "aten::_unsafe_view" || reads_shapes(name);
   if (changes_memory(name)) {
-    refuse(concat("it gives a tensor other memory or another size: ", place_of(recording_, call)));
+    refuse(concat("it replaces the memory of a tensor or changes its size: ", place_of(recording_, call)));
     return call;
   }
   if ((has_tag && !call.guard && !is_index_of_numbers(name, stack)) || reads_on_host(name)) {
@@ -350,7 +351,7 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
 
 namespace {
 
-/// Whether a tensor that the call was given to write has another shape now.
+/// True if a tensor that the call writes has changed its shape.
 bool is_resized(const Call& call, const Argument& result) {
   return std::any_of(result.values.begin(), result.values.end(), [&](int value) {
     return std::none_of(call.arguments.begin(), call.arguments.end(), [value](const Argument& argument) {

@@ -1,4 +1,4 @@
-// Records a step: the operators that its tensors go through, below autograd.
+// Records a step: the operators that it calls, below autograd.
 #pragma once
 
 #include <memory>
@@ -15,24 +15,24 @@
 
 namespace danling::inline v0::tape {
 
-/// An Observer that also sees backward passes and updates.
+/// An Observer that is also called for backward passes and updates.
 class StepObserver : public Observer {
  public:
   ~StepObserver() override;
   virtual void begin_backward() = 0;
   virtual void end_backward() = 0;
-  /// As host_call, for one that changes parameters.
+  /// As host_call, for a call that changes parameters.
   virtual void update(std::string name, std::function<void(const Tensors&)> again) = 0;
-  /// Before update() runs for the first time.
+  /// Called before update() runs for the first time.
   virtual void before_update() = 0;
 };
 
-/// Tensors that a step is given, and that outlive it.
+/// Tensors that a step uses and that outlive it.
 struct Surroundings {
-  Tensors inputs;                       ///< its batch
-  std::vector<const at::Tensor*> live;  ///< variables of the runner that hold tensors; they outlive the tape
+  Tensors inputs;                       ///< the batch
+  std::vector<const at::Tensor*> live;  ///< tensor variables of the runner; they outlive the tape
   Tensors held;                         ///< parameters and buffers
-  std::vector<std::string> names;       ///< of `held`
+  std::vector<std::string> names;       ///< names of `held`
 };
 
 /// Sets the observer of this thread for its lifetime.
@@ -47,13 +47,13 @@ class ObserverScope {
   Observer* previous_;
 };
 
-/// Records the operators that this thread, and autograd's threads on its behalf, call while it lives, and the host
-/// calls of this thread.
+/// While it lives, records the operators that this thread calls, and autograd's threads for it, and the host calls of
+/// this thread.
 class Recorder final : public StepObserver {
  public:
-  /// @throws StateError when LibTorch's key for it is taken, or another recording is in progress in this process
+  /// @throws StateError when LibTorch's dispatch key is in use, or another recording is in progress in this process
   explicit Recorder(const Surroundings& surroundings);
-  ~Recorder() override;  ///< also ends the recording where finish() was not called
+  ~Recorder() override;  ///< also ends the recording if finish() was not called
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -65,7 +65,7 @@ class Recorder final : public StepObserver {
   void update(std::string name, std::function<void(const Tensors&)> again) override;
   void before_update() override;
 
-  /// @param outputs  what the step returned
+  /// @param outputs  the return values of the step
   Recording finish(const Tensors& outputs);
 
  private:
@@ -73,7 +73,7 @@ class Recorder final : public StepObserver {
     const char *begin, *end;
     int storage;
   };
-  /// This recording is the one of the process, for its lifetime.
+  /// Makes this recording the only one of the process while it lives.
   struct Turn {
     explicit Turn(Recorder* recorder);
     ~Turn();
@@ -96,15 +96,16 @@ class Recorder final : public StepObserver {
   bool check_tensor(const at::Tensor& tensor, const Call& call);
   int value_to_keep(const at::Tensor& tensor, const std::string& place);
 
-  Turn turn_{this};   // the first member: it is given up last, also where the constructor throws
+  Turn turn_{this};   // first member: destroyed last, and also if the constructor throws
   std::mutex mutex_;  // autograd runs deeply nested passes in other threads
   Recording recording_;
-  Tensors gradients_;                                               // of held tensors, as the recording has set them
-  std::vector<const void*> memory_;                                 // of held tensors, when the step began
+  Tensors gradients_;                                               // of held tensors, as recorded so far
+  std::vector<const void*> memory_;                                 // data pointers of held tensors at the beginning of
+                                                                    // the step
   std::vector<std::pair<at::Tensor, at::Tensor>> input_gradients_;  // inputs, and their gradients before the step
-  std::unordered_map<const c10::StorageImpl*, std::vector<Source>> sources_;  // shared by several tensors
+  std::unordered_map<const c10::StorageImpl*, std::vector<Source>> sources_;  // several tensors may share a storage
   std::unordered_map<const c10::StorageImpl*, int> made_;
-  std::vector<std::vector<int>> values_of_;  // by storage
+  std::vector<std::vector<int>> values_of_;  // per storage
   bool backward_ = false;
   int after_ = -1;
   std::unique_ptr<ObserverScope> scope_;

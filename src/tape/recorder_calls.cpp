@@ -1,4 +1,4 @@
-// Host calls, gradients, updates and the end of a recording.
+// Host calls, gradients, updates, and the end of a recording.
 #include <tape/recorder.hpp>
 
 #include <utility>
@@ -32,7 +32,7 @@ void Recorder::before_update() { note_gradients(); }
 void Recorder::update(std::string name, std::function<void(const Tensors&)> again) {
   host_call(std::move(name), {}, std::move(again), nullptr);
   recording_.host_calls.back().ends_unit = true;
-  for (std::size_t i = 0; i < gradients_.size(); ++i) {  // the update has set them, and does so in replays
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {  // the update has set them, and sets them in replays
     gradients_[i] = recording_.held[i].grad();
   }
 }
@@ -47,7 +47,7 @@ void Recorder::end_backward() {
   note_gradients();
 }
 
-/// Those that a backward pass or the program has set. One that is added to in place is the same tensor.
+/// Records gradients that a backward pass or the program has set. A gradient accumulated in place is the same tensor.
 void Recorder::note_gradients() {
   const std::lock_guard lock(mutex_);
   const Suspended suspended;
@@ -74,13 +74,13 @@ Recording Recorder::finish(const Tensors& outputs) {
   for (std::size_t i = 0; i < memory_.size(); ++i) {
     const at::Tensor& held = recording_.held[i];
     if (memory_[i] != nullptr && (memory_[i] != held.const_data_ptr() || !(layout_of(held) == recording_.layouts[i]))) {
-      refuse(concat("it gives other memory to ",
+      refuse(concat("it replaces the memory of ",
                     recording_.names[i].empty() ? "a tensor of the program" : recording_.names[i]));
     }
   }
   for (const HostCall& call : recording_.host_calls) {
     if (call.life && call.life->expired()) {
-      refuse(concat(call.name, " lives in the step alone"));
+      refuse(concat(call.name, " exists only during the step"));
     }
   }
   for (std::size_t i = 0; i < outputs.size() && recording_.refusal.empty(); ++i) {

@@ -13,7 +13,7 @@
 namespace danling::inline v0::tape {
 namespace {
 
-/// Equal, also where both are nan.
+/// True if equal, or if both are nan.
 bool same(const c10::IValue& a, const c10::IValue& b) {
   if (a.isDouble() && b.isDouble()) {
     const double x = a.toDouble();
@@ -37,7 +37,7 @@ bool same(const Argument& a, const Argument& b) {
          (a.kind != Argument::Kind::constant || same(a.constant, b.constant));
 }
 
-/// By storage: whether a call changes it.
+/// Returns, per storage, whether a call changes it.
 std::vector<bool> written_storages(const Recording& recording) {
   std::vector<bool> out(recording.storages.size(), false);
   for (const Call& call : recording.calls) {
@@ -85,7 +85,7 @@ const char* oddity(const at::Tensor& tensor) {
          : !is_strided(tensor)            ? "a tensor without a storage"
          : tensor.is_quantized()          ? "a quantized tensor"
          : tensor._is_zerotensor() || tensor.is_conj() || tensor.is_neg()
-             ? "a tensor with a conjugation or sign still to be applied"
+             ? "a tensor with a lazy conjugation or negation"
          : !tensor.device().is_cpu() ? "a tensor of another device"
                                      : nullptr;
 }
@@ -112,7 +112,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 std::uint64_t content_hash(const at::Tensor& tensor) {
   constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
-  constexpr std::size_t lanes = 4;  // a chain of products would take four times as long as memory does
+  constexpr std::size_t lanes = 4;  // one chain of multiplications would take four times as long as reading memory
   constexpr std::size_t block = lanes * sizeof(std::uint64_t);
   const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
   const auto size = static_cast<std::size_t>(layout_of(tensor).bytes());
@@ -206,7 +206,7 @@ std::string compare_calls(const Recording& first, const Recording& second) {
   return "";
 }
 
-/// Where the condition of a replay fails, the step begins anew: nothing outside of it may have changed by then.
+/// If a guard fails in a replay, the step starts again eagerly: nothing outside of it may have changed before.
 std::string check_guards(const Recording& recording) {
   const auto& hosts = recording.host_calls;
   for (std::size_t i = hosts.empty() ? recording.calls.size() : hosts.front().place; i < recording.calls.size(); ++i) {
@@ -242,29 +242,29 @@ std::string compare_values(const Recording& first, const Recording& second) {
   return "";
 }
 
-/// Whether a storage of the second recording is a constant, or why there can be no tape.
+/// Decides if a storage of the second recording is a constant, or why no tape is possible.
 struct Fate {
   bool constant = false;
   std::string refusal = {};
 };
 
-/// Of memory that the step takes itself, and fills past LibTorch's operators.
+/// Memory that the step allocates and fills outside of LibTorch's operators.
 Fate fate_of_made(const Recording& recording, const Storage& a, const Storage& b, bool written) {
   if (!a.content.defined() && !b.content.defined()) {
     return {};
   }
   if (!a.content.defined() || !same_bits(a.content, b.content)) {
-    return {.refusal = concat("a tensor that is filled past LibTorch's operators, as torch::tensor() fills its own, "
+    return {.refusal = concat("a tensor that is filled outside of LibTorch's operators, as by torch::tensor(), "
                               "changes from step to step: of ",
                               place_of(recording, at_index(recording.calls, b.source)))};
   }
   if (written) {
-    return {.refusal = "a tensor that is filled past LibTorch's operators is changed in the same step"};
+    return {.refusal = "a tensor that is filled outside of LibTorch's operators is changed in the same step"};
   }
   return {.constant = true};
 }
 
-/// Of a tensor from outside: it is the same one, or was made anew with the same content.
+/// A tensor from outside: the same one in both steps, or recreated with the same content.
 Fate fate_of_held(const Recording& first, const Recording& second, std::size_t storage, bool written) {
   const Storage& a = first.storages[storage];
   const Storage& b = second.storages[storage];
@@ -276,21 +276,21 @@ Fate fate_of_held(const Recording& first, const Recording& second, std::size_t s
   const auto* impl = now.storage().unsafeGetStorageImpl();
   for (std::size_t s = 0; s < first.storages.size(); ++s) {
     if (first.storages[s].origin == Origin::made && first.memory[s]._unsafe_get_target() == impl) {
-      return {.refusal = concat("it reads a tensor ", text_of(layout_of(now)), " that the step before has made")};
+      return {.refusal = concat("it reads a tensor ", text_of(layout_of(now)), " that the previous step created")};
     }
   }
   if (!a.content.defined() || !same_bits(a.content, b.content)) {
     return {.refusal = now.numel() == 1
-                           ? std::string("a number that the step makes a tensor of changes from step to step")
+                           ? std::string("a number that the step converts to a tensor changes from step to step")
                            : concat("a tensor ", text_of(layout_of(now)),
                                     " that is neither of the batch nor of the model is another one in each step (a "
-                                    "batch of a type of the program shows its members by parts())")};
+                                    "batch type of the program must list its members in parts())")};
   }
   if (written) {
     return {.refusal =
                 concat("a tensor ", text_of(layout_of(now)), " of the program is made and changed in each step")};
   }
-  return {.constant = true};  // its memory may be gone after the step
+  return {.constant = true};  // its memory may be freed after the step
 }
 
 }  // namespace

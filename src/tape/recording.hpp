@@ -1,4 +1,4 @@
-// The recording of one step: its operators in order, with their arguments, over the storages that they read and wrote.
+// The recording of one step: its operators in order, their arguments, and the storages that they read and write.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@
 
 namespace danling::inline v0::tape {
 
-/// Bytes of a tensor whose content a tape may keep.
+/// Maximum size in bytes of a tensor whose content a tape may save.
 inline constexpr std::int64_t max_constant = 64 * 1024;
 
 /// A tensor's place in its storage.
 struct Layout {
   std::vector<std::int64_t> sizes, strides;
-  std::int64_t offset = 0;  ///< elements behind the first byte of the storage
+  std::int64_t offset = 0;  ///< in elements, from the start of the storage
   at::ScalarType dtype = at::ScalarType::Undefined;
   bool wrapped_number = false;
 
   bool operator==(const Layout&) const = default;
   std::int64_t numel() const;
-  /// Bytes from its first element to behind its last.
+  /// Bytes from the first to the end of the last element.
   std::int64_t bytes() const;
 };
 Layout layout_of(const at::Tensor& tensor);
@@ -38,23 +38,23 @@ Layout layout_of(const at::Tensor& tensor);
 std::string text_of(const Layout& layout);
 
 enum class Origin {
-  input,     ///< given for each step: a part of its batch
+  input,     ///< changes in each step: a part of the batch
   live,      ///< read from a variable at the beginning of each piece
-  gradient,  ///< of a held tensor
-  held,      ///< of a tensor that outlives the step: a parameter, a buffer
-  constant,  ///< made in each step with the same content
-  made,      ///< by a call
+  gradient,  ///< gradient of a held tensor
+  held,      ///< a tensor that outlives the step: a parameter, a buffer
+  constant,  ///< created in each step with the same content
+  made,      ///< result of a call
 };
 
 struct Storage {
   Origin origin = Origin::made;
-  int source = -1;       ///< position among the inputs, variables or held tensors; of `made` the call
-  bool written = false;  ///< `made`: its content comes from calls
+  int source = -1;       ///< index among the inputs, variables or held tensors; for `made` the call
+  bool written = false;  ///< for `made`: its content comes from calls
   std::int64_t bytes = 0;
-  at::Tensor content = {};  ///< of a small tensor that is not known to outlive the step, when it was read first
+  at::Tensor content = {};  ///< content at the first read, of a small tensor that may not outlive the step
 };
 
-/// A tensor: a view of a storage.
+/// A tensor as a view of a storage.
 struct Value {
   int storage = -1;
   Layout layout;
@@ -64,31 +64,32 @@ struct Value {
 struct Argument {
   enum class Kind { constant, tensor, list };
   Kind kind = Kind::constant;
-  std::vector<int> values = {};  ///< of tensors; -1: undefined or none
-  c10::IValue constant = {};     ///< of a list: one of its type
+  std::vector<int> values = {};  ///< indices of tensors; -1: undefined or none
+  c10::IValue constant = {};     ///< for a list: an empty list of its type
 };
 
 struct Call {
   c10::OperatorHandle op;
   std::vector<Argument> arguments = {}, results = {};
-  std::vector<int> writes = {};  ///< storages
+  std::vector<int> writes = {};  ///< indices of storages
   bool is_view = false;          ///< computes nothing
-  bool with_gradients = false;   ///< GradMode, by which some kernels choose
+  bool with_gradients = false;   ///< GradMode, which some kernels depend on
   bool random = false;
-  bool guard = false;  ///< a replay goes on only while the result is this one
+  bool guard = false;  ///< a replay ends early if the result differs
   bool backward = false;
   int after = -1;  ///< the named tensor that a call read last, for messages
 };
 
-/// Between two calls: a function of the program, or gradients that a backward pass has set.
+/// An event between two calls: a function of the program, or gradients set by a backward pass.
 struct HostCall {
   std::size_t place = 0;  ///< number of calls before it
   std::string name;
-  std::optional<std::weak_ptr<void>> life = {};  ///< of the object that it changes
+  std::optional<std::weak_ptr<void>> life = {};  ///< of the object that the function changes
   std::vector<int> values = {};
   std::function<void(const Tensors&)> again = {};
   std::vector<std::pair<int, int>> gradients = {};  ///< held tensor, and value or -1
-  bool ends_unit = false;                           ///< updates parameters: what is before is compared before it
+  bool ends_unit = false;                           ///< updates parameters: the checker compares the preceding calls
+                                                    ///< before it
 };
 
 struct Recording {
@@ -96,14 +97,15 @@ struct Recording {
   std::vector<Value> values;
   std::vector<Call> calls;
   std::vector<HostCall> host_calls;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  ///< of the storages: the addresses stay taken
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  ///< weak pointers to the storages, so that their
+                                                                  ///< addresses are not reused
   std::vector<at::Tensor> held;
-  std::vector<Layout> layouts;        ///< of held tensors
-  std::vector<bool> wants_gradients;  ///< held tensors
-  std::vector<std::string> names;     ///< of held tensors; empty for those that the step found itself
+  std::vector<Layout> layouts;        ///< layouts of held tensors
+  std::vector<bool> wants_gradients;  ///< per held tensor
+  std::vector<std::string> names;     ///< of held tensors; empty for tensors without a name
   std::vector<const at::Tensor*> live;
   std::vector<int> outputs;  ///< values that the step returned; -1: undefined
-  std::string refusal;       ///< why it cannot be replayed; empty: it can
+  std::string refusal;       ///< why the step cannot be replayed; empty if it can
 };
 
 /// Element `index` of a list of a recording.
@@ -112,26 +114,27 @@ decltype(auto) at_index(T& list, int index) {
   return list[static_cast<std::size_t>(index)];
 }
 
-/// Whether it is a block of memory with sizes and strides.
+/// Returns true if the tensor is a block of memory with sizes and strides.
 bool is_strided(const at::Tensor& tensor);
 
-/// Why a tape cannot show the tensor, as "a sparse tensor"; null: it can.
+/// Returns why a tape cannot represent the tensor, such as "a sparse tensor"; null if it can.
 const char* oddity(const at::Tensor& tensor);
 
-/// Of the bytes from its first element to its last.
+/// Hashes the bytes from the first to the last element.
 std::uint64_t content_hash(const at::Tensor& tensor);
 
-/// Whether shape, dtype and every bit agree, but for which nan a nan is; or both are undefined.
+/// Returns true if shape, dtype and all bits are equal, or both are undefined; any nan equals any nan.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
-/// Whether its operators change a tensor of the batch.
+/// Returns true if operators of the recording change a tensor of the batch.
 bool changes_batch(const Recording& recording);
 
-/// "aten::mm, after fc1.weight was read, in the backward pass": the last parameter or buffer before the call.
+/// "aten::mm, after fc1.weight was read, in the backward pass": names the last parameter or buffer read before the
+/// call.
 std::string place_of(const Recording& recording, const Call& call);
 
-/// Compares the recordings of two steps: why they are not of one kind of step, or nothing. Tensors that `second` made
-/// anew with the content of `first` become constants of it.
+/// Compares the recordings of two steps; returns why they differ in kind, or an empty string. Tensors that `second`
+/// recreates with the same content become constants in it.
 std::string reconcile(const Recording& first, Recording& second);
 
 }  // namespace danling::inline v0::tape

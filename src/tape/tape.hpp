@@ -19,60 +19,65 @@
 
 namespace danling::inline v0::tape {
 
-/// Counts of a tape's calls, and sizes of its memory.
+/// Numbers of a tape's calls, and sizes of its memory.
 struct TapeReport {
   std::size_t recorded = 0;      ///< operators that the step called
   std::size_t calls = 0;         ///< kernels that a replay calls
-  std::size_t planned = 0;       ///< of them that write into memory which they are given
-  std::size_t direct = 0;        ///< of them without the dispatcher
-  std::size_t own = 0;           ///< of them by kernels of danling
-  std::size_t views = 0;         ///< operators that became addresses
-  std::size_t dead = 0;          ///< operators whose result nobody reads
+  std::size_t planned = 0;       ///< of these: write into given memory
+  std::size_t direct = 0;        ///< of these: called without the dispatcher
+  std::size_t own = 0;           ///< of these: kernels of danling
+  std::size_t views = 0;         ///< operators replaced by address computation
+  std::size_t dead = 0;          ///< operators whose result is unused
   std::size_t constants = 0;     ///< operators with the same result in each step
   std::size_t in_place = 0;      ///< results written over an argument
   std::int64_t arena_bytes = 0;  ///< planned memory
-  std::int64_t sum_bytes = 0;    ///< of all results that lie there, without sharing
+  std::int64_t sum_bytes = 0;    ///< size of the same results without sharing
 };
 
-/// A tensor of the CPU over memory of a storage. @param offset  elements that are added to the layout's
+/// Creates a CPU tensor over the memory of a storage.
+/// @param offset  in elements, added to the layout's
 at::Tensor tensor_over(c10::Storage storage, const Layout& layout, std::int64_t offset = 0);
 
-/// The calls of one step in their order, with arguments bound to fixed tensors, and results to planned memory, on the
-/// CPU. One replay at a time.
+/// The calls of one step on the CPU, in order, with arguments bound to fixed tensors and results placed in planned
+/// memory. One replay at a time.
 class Tape {
  public:
-  /// @param recording  one that reconcile() accepts
+  /// @param recording  checked by reconcile()
   Tape(Recording recording, std::shared_ptr<Arena> arena);
 
-  /// Computes the step: calls, host calls, gradients. @param inputs  of the shapes, strides and dtypes that were
-  /// recorded. @return what the step returned, in memory that is not reused while somebody holds it; nothing where it
-  /// ended early. @throws as the kernels and host calls do: what came before has happened, as in an eager step
+  /// Executes the step: calls, host calls, gradients.
+  /// @param inputs  with the recorded shapes, strides and dtypes
+  /// @return the step's return values, in memory that is not reused while anyone holds them; empty if the replay ended
+  /// early
+  /// @throws exceptions of kernels and host calls; earlier effects remain, as in an eager step
   Tensors replay(std::span<const at::Tensor> inputs);
-  /// Why it cannot be replayed any longer: a tensor of the program has another shape, an object is gone. Empty: it can.
+  /// Returns why the tape can no longer be replayed (a tensor of the program has another shape, an object no longer
+  /// exists); empty if it can.
   std::string misfit() const;
-  /// Whether the last replay ended early, since a condition of the recorded step did not hold. Only random numbers,
-  /// buffers and accumulated gradients may have changed then.
+  /// True if the last replay ended early because a guard failed. It may have changed only random states, buffers and
+  /// accumulated gradients.
   bool left_early() const { return left_early_; }
-  /// Whether a replay may end early.
+  /// True if a replay may end early.
   bool has_guards() const { return has_guards_; }
 
-  /// Gives up the memory of results that it keeps for the next replay, where they are larger.
+  /// Releases outputs that are kept for reuse by the next replay and are larger than `kept_bytes`.
   void forget_outputs(std::size_t kept_bytes = 0);
 
-  /// Whether it reads a tensor of the program that nobody has named: the program may replace it.
+  /// True if the tape reads a tensor of the program without a name, which the program may replace.
   bool reads_unnamed() const;
-  /// Generators that it draws from.
+  /// Generators from which the step draws.
   const std::vector<at::Generator>& generators() const { return generators_; }
-  /// Tensors from outside that its calls change in place; and `buffers`, which kernels may change unseen.
+  /// Returns the outside tensors that calls change in place, and `buffers`, which kernels may change without declaring
+  /// it.
   Tensors written(std::span<const at::Tensor> inputs, const Tensors& buffers);
 
   const Recording& recording() const { return recording_; }
   const TapeReport& report() const { return report_; }
-  /// Measures the time of each call in the next replays.
+  /// Enables timing of each call in later replays.
   void measure(bool on);
   /// "Float [64, 784], Long [64]"
   std::string batch_text() const;
-  /// A table of the calls, with the times that were measured.
+  /// Returns a table of the calls, with measured times.
   std::string text() const;
 
  private:
@@ -80,20 +85,20 @@ class Tape {
 
   enum class Memory { bound, constant, planned, adopted, output };
   struct Slot {
-    c10::intrusive_ptr<c10::StorageImpl> storage;  ///< what the tape's tensors show
+    c10::intrusive_ptr<c10::StorageImpl> storage;  ///< storage of the tape's tensors
     Memory memory = Memory::bound;
-    std::size_t offset = 0;                                   ///< in the arena
-    const void* data = nullptr;                               ///< where it is bound
-    c10::intrusive_ptr<c10::StorageImpl> owner = {};          ///< of memory that is not the tape's alone
-    std::vector<std::pair<int, at::Tensor>> handed_out = {};  ///< tensors over `owner`, by value
+    std::size_t offset = 0;                                   ///< offset in the arena
+    const void* data = nullptr;                               ///< current address
+    c10::intrusive_ptr<c10::StorageImpl> owner = {};          ///< owner of memory that is not only the tape's
+    std::vector<std::pair<int, at::Tensor>> handed_out = {};  ///< value and tensor over `owner`, held by the program
   };
   struct Step {
     c10::OperatorHandle op;
-    Kernel kernel = {};  ///< called in place of `op`
+    Kernel kernel = {};  ///< replaces `op` if set
     std::vector<c10::IValue> arguments = {};
-    std::vector<int> adopts = {};     ///< values of the results that bring their memory; -1: none
-    std::vector<int> allocates = {};  ///< outputs that it is the first to write
-    std::vector<int> frees = {};      ///< adopted storages that it is the last to read
+    std::vector<int> adopts = {};     ///< result values whose memory the tape takes over; -1: none
+    std::vector<int> allocates = {};  ///< outputs that this step writes first
+    std::vector<int> frees = {};      ///< adopted storages that this step reads last
     bool with_gradients = false;
     bool own = false;
     bool guard = false;
@@ -101,8 +106,8 @@ class Tape {
     double seconds = 0.0;
   };
   struct Piece {
-    std::size_t begin = 0, end = 0;  ///< steps
-    int host_call = -1;              ///< after them
+    std::size_t begin = 0, end = 0;  ///< range of steps
+    int host_call = -1;              ///< called after these steps
   };
 
   // tape_build.cpp
@@ -120,7 +125,7 @@ class Tape {
   c10::IValue bound(const Argument& argument) const;
 
   // tape_plan.cpp
-  /// Steps that read or write a storage, in their order; by storage.
+  /// Steps that read or write a storage, in order; per storage.
   using Touches = std::vector<std::vector<std::size_t>>;
   Touches touches() const;
   void plan(const std::vector<bool>& escapes);
@@ -149,11 +154,11 @@ class Tape {
   Recording recording_;
   std::shared_ptr<Arena> arena_;
   const void* arena_base_ = nullptr;
-  std::vector<Slot> slots_;          // by storage
-  std::vector<at::Tensor> tensors_;  // by value
+  std::vector<Slot> slots_;          // per storage
+  std::vector<at::Tensor> tensors_;  // per value
   std::vector<Step> steps_;
   std::vector<Piece> pieces_;
-  std::vector<int> planned_, once_, each_piece_;  // storages, by when they are bound
+  std::vector<int> planned_, once_, each_piece_;  // storages, by the time at which they are bound
   std::span<const at::Tensor> inputs_;
   torch::jit::Stack stack_;
   std::vector<at::Generator> generators_;

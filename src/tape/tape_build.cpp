@@ -1,4 +1,4 @@
-// From a recording to the calls of a replay: which operators need no call, and how the others are called.
+// Builds the calls of a replay from a recording: which operators need no call, and the form of the others.
 #include <tape/tape.hpp>
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace danling::inline v0::tape {
 namespace {
 
-/// A storage without memory of its own.
+/// Creates a storage without memory.
 c10::intrusive_ptr<c10::StorageImpl> make_storage(std::int64_t bytes) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<std::size_t>(bytes),
                                                c10::DataPtr(nullptr, c10::kCPU), /*allocator=*/nullptr,
                                                /*resizable=*/false);
 }
 
-/// Whether the call takes the memory of the value.
+/// True if the call allocates the memory of the value.
 bool is_fresh(const Recording& recording, int value, std::size_t call) {
   const Storage& storage = at_index(recording.storages, at_index(recording.values, value).storage);
   return storage.origin == Origin::made && storage.source == static_cast<int>(call);
@@ -92,7 +92,7 @@ Tensors Tape::written(std::span<const at::Tensor> inputs, const Tensors& buffers
   return out;
 }
 
-/// Those that the program may hold after the step: outputs, gradients, what host calls get.
+/// Returns the storages that the program may hold after the step: outputs, gradients, arguments of host calls.
 std::vector<bool> Tape::escaping_storages() const {
   std::vector<bool> out(recording_.storages.size(), false);
   const auto mark = [&](int value) {
@@ -119,7 +119,7 @@ std::vector<bool> Tape::needed_calls(const std::vector<bool>& escapes) const {
   std::vector<bool> needed(recording_.calls.size(), false);
   for (std::size_t i = recording_.calls.size(); i-- > 0;) {
     const Call& call = recording_.calls[i];
-    // Operators without a result are there to fail: assertions.
+    // Operators without results are assertions, which must run.
     bool need = call.random || call.guard || call.op.schema().returns().empty();
     for (const int storage : call.writes) {
       need = need || at_index(recording_.storages, storage).origin != Origin::made || at_index(read, storage);
@@ -176,7 +176,7 @@ c10::IValue Tape::bound(const Argument& argument) const {
   return argument.constant;
 }
 
-/// Steps, and the pieces of them between host calls.
+/// Builds the steps, and the pieces between host calls.
 void Tape::build(const std::vector<bool>& needed, const std::vector<bool>& escapes) {
   const auto& host_calls = recording_.host_calls;
   std::size_t next_host_call = 0;
@@ -206,7 +206,7 @@ void Tape::build(const std::vector<bool>& needed, const std::vector<bool>& escap
   report_.calls = steps_.size();
 }
 
-/// Results whose memory the call takes.
+/// Returns the results whose memory the call allocates.
 std::vector<int> Tape::fresh_values(std::size_t number) const {
   std::vector<int> out;
   for (const Argument& result : recording_.calls[number].results) {
@@ -216,14 +216,15 @@ std::vector<int> Tape::fresh_values(std::size_t number) const {
   return out;
 }
 
-/// Whether its results are addresses: a view, or memory without content.
+/// True if the results are only addresses: a view, or memory without content.
 bool Tape::computes_nothing(const Call& call, const std::vector<int>& fresh) const {
   const auto& schema = call.op.schema();
   return allocates_only(schema.name()) ||
          (fresh.empty() && call.writes.empty() && !call.random && !call.guard && !schema.returns().empty());
 }
 
-/// Computes a small result that is the same in each step, once. @return false: the call is another one
+/// Computes a small constant result once, now.
+/// @return false if the call is not of this kind
 bool Tape::add_constant(std::size_t number, const std::vector<int>& fresh, const std::vector<bool>& escapes) {
   const Call& call = recording_.calls[number];
   if (fresh.size() != 1 || !makes_constant(call)) {
@@ -251,7 +252,7 @@ bool Tape::add_constant(std::size_t number, const std::vector<int>& fresh, const
 void Tape::add_step(std::size_t number, const std::vector<int>& fresh, const std::vector<bool>& escapes) {
   const Call& call = recording_.calls[number];
   Step step{.op = call.op, .with_gradients = call.with_gradients, .guard = call.guard, .call = number};
-  // A form with given memory returns a tensor of new memory for each of its results.
+  // An out variant returns a tensor of new memory for each result.
   const bool has_own_results = !fresh.empty() && fresh.size() == call.results.size() &&
                                std::all_of(call.results.begin(), call.results.end(), [](const Argument& result) {
                                  return result.kind == Argument::Kind::tensor && result.values.front() >= 0;
@@ -272,7 +273,7 @@ void Tape::add_step(std::size_t number, const std::vector<int>& fresh, const std
   steps_.push_back(std::move(step));
 }
 
-/// Its operator's arguments in order, and which results bring their memory.
+/// Binds the operator's arguments in order, and marks results that allocate their memory.
 void Tape::bind_arguments(Step& step, const std::optional<OutForm>& form) const {
   const Call& call = recording_.calls[step.call];
   const auto add = [&](const std::vector<Argument>& arguments) {
@@ -297,7 +298,7 @@ void Tape::bind_arguments(Step& step, const std::optional<OutForm>& form) const 
   }
 }
 
-/// One without dispatch, where there is one.
+/// Chooses a kernel without dispatch, if there is one.
 void Tape::choose_kernel(Step& step, bool in_given_memory) {
   const BoundCall call{recording_.calls[step.call], tensors_};
   step.kernel = own_kernel(call);

@@ -1,4 +1,4 @@
-// Where the results of a tape's calls lie, and when memory from outside is bound.
+// Placement of a tape's results in memory, and the times at which outside memory is bound.
 #include <tape/tape.hpp>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ Tape::Touches Tape::touches() const {
   return out;
 }
 
-/// Places results over an argument that nobody reads afterwards, where the call allows it, else where nothing lives at
-/// the same time.
+/// Places each result over an argument with no later reader, if the call allows it, else in memory that is free during
+/// its lifetime.
 void Tape::plan(const std::vector<bool>& escapes) {
   const Touches touched = touches();
   const std::vector<std::vector<int>> made_at = allot(touched, escapes);
@@ -40,8 +40,8 @@ void Tape::plan(const std::vector<bool>& escapes) {
   list_sources();
 }
 
-/// Who gives the results their memory: the arena, an allocation before their first step, or the step itself.
-/// @return the storages of the arena by the step that makes them
+/// Decides how results get memory: from the arena, an allocation before their first step, or the step itself.
+/// @return arena storages, by the step that creates them
 std::vector<std::vector<int>> Tape::allot(const Touches& touches, const std::vector<bool>& escapes) {
   std::vector<std::vector<int>> made_at(steps_.size());
   for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -50,7 +50,7 @@ std::vector<std::vector<int>> Tape::allot(const Touches& touches, const std::vec
     if (storage.origin != Origin::made || slot.memory == Memory::constant || touches[i].empty()) {
       continue;
     }
-    if (slot.memory == Memory::bound) {  // made without content
+    if (slot.memory == Memory::bound) {  // created without content
       slot.memory = escapes[i] ? Memory::output : Memory::planned;
     }
     Step& first = steps_[touches[i].front()];
@@ -68,7 +68,8 @@ std::vector<std::vector<int>> Tape::allot(const Touches& touches, const std::vec
   return made_at;
 }
 
-/// Storages of one group lie in one place, one after another. @return groups by storage; -1: none
+/// Groups storages that share one place, one after another.
+/// @return group per storage; -1: none
 std::vector<int> Tape::group(const std::vector<std::vector<int>>& made_at, const Touches& touches,
                              std::vector<Lifetime>& lifetimes) {
   std::vector<int> out(slots_.size(), -1);
@@ -89,7 +90,7 @@ std::vector<int> Tape::group(const std::vector<std::vector<int>>& made_at, const
   return out;
 }
 
-/// The group of an argument over which an elementwise step may write its result; -1: none.
+/// Returns the group of an argument that an elementwise step may overwrite; -1: none.
 int Tape::replaceable(std::size_t step, const std::vector<int>& group_of, const Touches& touches,
                       const std::vector<Lifetime>& lifetimes) const {
   const Call& call = recording_.calls[steps_[step].call];
@@ -110,7 +111,7 @@ int Tape::replaceable(std::size_t step, const std::vector<int>& group_of, const 
   return out;
 }
 
-/// Whether no argument shows the value's storage in another layout.
+/// True if no argument views the value's storage in another layout.
 bool Tape::is_read_once(const Call& call, int value) const {
   return std::all_of(call.arguments.begin(), call.arguments.end(), [&](const Argument& argument) {
     return std::all_of(argument.values.begin(), argument.values.end(), [&](int other) {
@@ -120,8 +121,8 @@ bool Tape::is_read_once(const Call& call, int value) const {
   });
 }
 
-/// Tensors from outside: parameters and the batch stay where they are during a step; variables of the runner and
-/// gradients are set by host calls, so they are bound anew after each.
+/// Lists when outside tensors are bound. Parameters and the batch keep their address during a step. Host calls set
+/// variables of the runner and gradients, so these are bound again after each host call.
 void Tape::list_sources() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Origin origin = recording_.storages[i].origin;

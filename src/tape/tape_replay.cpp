@@ -1,4 +1,4 @@
-// The replay of a tape.
+// Replays a tape.
 #include <tape/tape.hpp>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Larger outputs are not kept for the next step.
+/// Outputs above this size are not kept for reuse.
 constexpr std::size_t max_kept = 256 * 1024;
 
 const void* data_of(const at::Tensor& tensor) {
@@ -28,7 +28,7 @@ const void* data_of(const at::Tensor& tensor) {
          impl->storage_offset() * static_cast<std::int64_t>(impl->itemsize());
 }
 
-/// Whether the program has left the tensor as it was, but for its content.
+/// True if the program has changed at most the content of the tensor.
 bool is_as_handed_out(const at::Tensor& tensor, const Layout& layout) {
   return tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr && tensor.storage_offset() == layout.offset &&
          tensor.sizes() == c10::IntArrayRef(layout.sizes) && tensor.strides() == c10::IntArrayRef(layout.strides);
@@ -67,11 +67,11 @@ std::string Tape::misfit() const {
   for (std::size_t i = 0; i < recording_.held.size(); ++i) {
     const at::Tensor& held = recording_.held[i];
     if (!recording_.names[i].empty()) {
-      continue;  // the kind of step has them
+      continue;  // checked when the kind of step is chosen
     }
     if (held.requires_grad() != recording_.wants_gradients[i]) {
       return concat("a tensor ", text_of(recording_.layouts[i]), " of the program ",
-                    held.requires_grad() ? "wants gradients now" : "wants no gradients any longer");
+                    held.requires_grad() ? "now requires gradients" : "no longer requires gradients");
     }
     if (!(layout_of(held) == recording_.layouts[i])) {
       return concat("a tensor ", text_of(recording_.layouts[i]), " of the program is ", text_of(layout_of(held)),
@@ -80,7 +80,7 @@ std::string Tape::misfit() const {
   }
   for (const HostCall& call : recording_.host_calls) {
     if (call.life && call.life->expired()) {
-      return concat("the object behind \"", call.name, "\" is gone: a meter or metric is made anew");
+      return concat("the object of \"", call.name, "\" no longer exists: a meter or metric was recreated");
     }
   }
   return "";
@@ -112,13 +112,13 @@ void Tape::bind_variables() {
 void Tape::allocate(int number) {
   Slot& slot = at_index(slots_, number);
   const Storage& storage = at_index(recording_.storages, number);
-  // Nobody holds the tensors of the last step: they can be those of this one.
+  // Reuses the tensors of the last step if nobody else holds them.
   bool unused = slot.owner && slot.owner.use_count() == 1 + slot.handed_out.size() && slot.owner->data() == slot.data;
   for (const auto& [value, tensor] : slot.handed_out) {
     unused = unused && tensor.use_count() == 1 && is_as_handed_out(tensor, at_index(recording_.values, value).layout);
   }
   if (unused) {
-    std::atomic_thread_fence(std::memory_order_acquire);  // another thread may have given them up
+    std::atomic_thread_fence(std::memory_order_acquire);  // another thread may have released them
     return;
   }
   slot.handed_out.clear();
@@ -141,7 +141,7 @@ void Tape::adopt(const Step& step) {
     } else if (result.use_count() > 1 || result.storage().use_count() > 1) {  // others hold it too
       slot.owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(from);
       bind(number, from->data());
-    } else if (from->data() != slot.data) {  // else another result has brought it, or it is empty
+    } else if (from->data() != slot.data) {  // otherwise another result has provided it, or it is empty
       slot.data = from->data();
       slot.storage->set_data_ptr_noswap(std::move(from->mutable_data_ptr()));
     }
@@ -173,8 +173,8 @@ void Tape::run_boxed(const Step& step) {
 bool Tape::run(const Piece& piece) {
   bind_variables();
   const at::AutoDispatchBelowADInplaceOrView below;
-  const c10::AutoGradMode mode(c10::GradMode::is_enabled());  // restored at the end
-  struct Clear {                                              // also where a kernel throws
+  const c10::AutoGradMode mode(c10::GradMode::is_enabled());  // restores the mode at the end
+  struct Clear {                                              // also if a kernel throws
     torch::jit::Stack& stack;
     ~Clear() { stack.clear(); }
   } const clear{stack_};

@@ -1,4 +1,4 @@
-// What the recorder knows of operators by their names, beside their schemas.
+// Properties of operators by name that their schemas do not declare.
 #pragma once
 
 #include <string_view>
@@ -10,22 +10,22 @@
 
 namespace danling::inline v0::tape {
 
-/// In-place operators that do not read what they overwrite.
+/// True for in-place operators that do not read what they overwrite.
 bool only_writes(std::string_view name);
-/// Operators whose result has memory without content.
+/// True for operators that return uninitialized memory.
 bool allocates_only(std::string_view name);
-/// Those that change an argument without saying so in their schema: positions of the running averages.
+/// Returns the arguments that the operator changes without declaring it in its schema: running averages.
 std::vector<std::size_t> hidden_writes(std::string_view name);
-/// Those that return numbers which follow from shapes alone.
+/// True for operators that return numbers which depend only on shapes.
 bool reads_shapes(std::string_view name);
-/// Those that read their arguments' content on the host, though no tag says so.
+/// True for operators that read their arguments on the host, although no tag declares it.
 bool reads_on_host(std::string_view name);
-/// Those that give a tensor other memory, or another size.
+/// True for operators that replace the memory of a tensor or change its size.
 bool changes_memory(std::string_view name);
-/// aten::index without masks: the shape of its result is that of its indices.
+/// True for aten::index without masks: its result's shape depends only on shapes.
 bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack);
 
-/// Calls `visit` with each defined tensor of a value.
+/// Calls `visit` with each defined tensor in a value.
 template <class Visit>
 void visit_tensors(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {

@@ -397,12 +397,13 @@ TEST_CASE("Collectives: several sums in flight at once", "[distributed]") {
       }
       return out + "done";
     });
-    check_ranks(texts, debug ? "[group.start_all_reduce] expected tensors alike on all ranks, got Float [2] on rank 0 "
-                               "and Float [3] on rank 2\n"
-                               "[group.collective] expected the same collective on all ranks, got start_all_reduce on "
-                               "rank 0 and barrier on rank 2\n"
-                               "done"
-                             : "done");
+    check_ranks(texts, debug
+                           ? "[group.start_all_reduce] expected matching tensors on all ranks, got Float [2] on rank 0 "
+                             "and Float [3] on rank 2\n"
+                             "[group.collective] expected the same collective on all ranks, got start_all_reduce on "
+                             "rank 0 and barrier on rank 2\n"
+                             "done"
+                           : "done");
   }
 }
 
@@ -432,15 +433,15 @@ TEST_CASE("Collectives: wrong requests are the same error on all ranks, and the 
   });
   check_ranks(
       texts,
-      "[group.all_reduce] expected tensors alike on all ranks, got Float [2] on rank 0 and Float [2] by max on "
+      "[group.all_reduce] expected matching tensors on all ranks, got Float [2] on rank 0 and Float [2] by max on "
       "rank 2\n"
       "[group.all_reduce] expected floating numbers for mean, got Long; sum them, or convert them first\n"
       "[group.all_reduce] expected integers or bools for bit_or, got Float\n"
-      "[group.reduce] expected tensors alike on all ranks, got Float [2] to rank 0 on rank 0 and Float [2] to "
+      "[group.reduce] expected matching tensors on all ranks, got Float [2] to rank 0 on rank 0 and Float [2] to "
       "rank 1 on rank 2\n"
       "[group.broadcast] expected a root of 0 to 2, got 3\n"
       "[group.broadcast] expected the same root on all ranks, got rank 0 on rank 0 and rank 1 on rank 2\n"
-      "[group.gather] expected rows alike on all ranks, got Float rows of shape [3] on rank 0 and Float rows of "
+      "[group.gather] expected matching rows on all ranks, got Float rows of shape [3] on rank 0 and Float rows of "
       "shape [2] on rank 2\n"
       "[group.scatter] expected 3 parts on the root, got 1\n"
       "[group.reduce_scatter] expected a number of rows that 3 ranks divide, got 4; pass the rows of each rank "

@@ -73,9 +73,9 @@ TEST_CASE("Failures: a rank that is killed in the middle of a large sum is named
       if (rank == victim) {
         CHECK(text == "ended by 9");
       } else {
-        CHECK_THAT(text, ContainsSubstring("[group.collective] expected an answer of all 4 ranks at 127.0.0.1:"));
-        CHECK_THAT(text,
-                   ContainsSubstring(concat(" to all_reduce, got on rank ", rank, ": rank ", victim, " has ended")));
+        CHECK_THAT(text, ContainsSubstring("[group.collective] expected all 4 ranks at 127.0.0.1:"));
+        CHECK_THAT(text, ContainsSubstring(
+                             concat(" to join all_reduce, got on rank ", rank, ": rank ", victim, " has ended")));
       }
     }
   }
@@ -117,7 +117,7 @@ TEST_CASE("Failures: a rank that stays away is named with the collective, and wh
   close(ends[1]);
   for (const int rank : {0, 2}) {
     CHECK_THAT(texts[static_cast<std::size_t>(rank)],
-               ContainsSubstring(concat(" to all_reduce, got on rank ", rank,
+               ContainsSubstring(concat(" to join all_reduce, got on rank ", rank,
                                         ": rank 1 did not join all_reduce number 3 within 4.0 s (ranks 0, 2 did); rank "
                                         "1 was last in barrier number 2: ")));
   }
@@ -205,7 +205,7 @@ TEST_CASE("Failures: the words of a rank that gives up reach waiting and later c
       } else if (rank == 1) {
         CHECK(text == later + "\n" + later);
       } else {
-        CHECK_THAT(text, ContainsSubstring(concat(" to barrier, got an abort of ", words, "\n", later)));
+        CHECK_THAT(text, ContainsSubstring(concat(" to join barrier, got an abort of ", words, "\n", later)));
       }
     }
   }
@@ -227,7 +227,7 @@ TEST_CASE("Failures: an abort ends a wait for a message, and a sum in flight", "
   });
   CHECK(texts[0] == "done");
   CHECK(texts[1] == "[group.collective] expected a message of rank 2 with tag 0, got an abort of rank 0: no data");
-  CHECK_THAT(texts[2], ContainsSubstring(" to start_all_reduce, got an abort of rank 0: no data"));
+  CHECK_THAT(texts[2], ContainsSubstring(" to join start_all_reduce, got an abort of rank 0: no data"));
 }
 
 TEST_CASE("Failures: ranks that give up at once are one failure", "[distributed]") {
@@ -297,7 +297,7 @@ TEST_CASE("Parts: ranks of one color form a group, ordered by key; parts have pa
       at::Tensor odd = at::ones({rank < 2 ? 3 : 2});
       const std::string text = failed([&] { part.all_reduce(odd); });
       const int other = rank % 2 + 2;
-      expect(text == concat("[group.all_reduce] expected tensors alike on all ranks, got Float [2] on rank ", other,
+      expect(text == concat("[group.all_reduce] expected matching tensors on all ranks, got Float [2] on rank ", other,
                             " and Float [3] on rank ", rank % 2),
              text);
     }

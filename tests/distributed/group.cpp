@@ -149,17 +149,18 @@ TEST_CASE("Group: what does not fit together is the same error on all ranks, and
     group.all_reduce(sum);
     return out + danling::to_text(sum[0].item().toDouble());
   });
-  check_ranks(texts,
-              "[group.all_gather] expected rows alike on all ranks, got Float rows of shape [2] on rank 0 and Float "
-              "rows of shape [5] on rank 2\n"
-              "[group.all_gather] expected rows alike on all ranks, got Float rows of shape [] on rank 0 and Long rows "
-              "of shape [] on rank 2\n"
-              "[group.all_gather] expected at least one dimension, got scalars\n"
-              "[group.all_reduce] expected tensors alike on all ranks, got Float [2] on rank 0 and Float [5] on rank "
-              "2\n"
-              "[group.collective] expected the same collective on all ranks, got all_gather of bytes on rank 0 and "
-              "barrier on rank 2\n"
-              "4.0");
+  check_ranks(
+      texts,
+      "[group.all_gather] expected matching rows on all ranks, got Float rows of shape [2] on rank 0 and Float "
+      "rows of shape [5] on rank 2\n"
+      "[group.all_gather] expected matching rows on all ranks, got Float rows of shape [] on rank 0 and Long rows "
+      "of shape [] on rank 2\n"
+      "[group.all_gather] expected at least one dimension, got scalars\n"
+      "[group.all_reduce] expected matching tensors on all ranks, got Float [2] on rank 0 and Float [5] on rank "
+      "2\n"
+      "[group.collective] expected the same collective on all ranks, got all_gather of bytes on rank 0 and "
+      "barrier on rank 2\n"
+      "4.0");
 }
 
 TEST_CASE("Group: a peer that dies is an error before the timeout, which stays", "[distributed]") {
@@ -174,8 +175,8 @@ TEST_CASE("Group: a peer that dies is an error before the timeout, which stays",
   });
   CHECK(texts[1] == "ended by 9");
   CHECK_THAT(texts[0], !ContainsSubstring("imed out"));
-  CHECK_THAT(texts[0], ContainsSubstring("[group.collective] expected an answer of all 2 ranks at 127.0.0.1:"));
-  CHECK_THAT(texts[0], ContainsSubstring(" to barrier, got on rank 0: "));
+  CHECK_THAT(texts[0], ContainsSubstring("[group.collective] expected all 2 ranks at 127.0.0.1:"));
+  CHECK_THAT(texts[0], ContainsSubstring(" to join barrier, got on rank 0: "));
   CHECK_THAT(texts[0], ContainsSubstring("; a process has ended or waits elsewhere: see the logs of the others"));
   CHECK_THAT(texts[0], ContainsSubstring("\n[group.collective] expected a usable group, got one that failed before ("));
 }

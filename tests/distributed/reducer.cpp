@@ -282,8 +282,7 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
           "[distributed]") {
   const std::string how = GENERATE("killed", "late", "aborts");
   const auto texts = run_ranks(3, [&](const Group& group) {
-    const auto memory =
-        SharedMemory::create(group, {.bytes = 64, .flags = 1, .timeout = std::chrono::seconds(4)});
+    const auto memory = SharedMemory::create(group, {.bytes = 64, .flags = 1, .timeout = std::chrono::seconds(4)});
     memory->raise(0, 1);
     memory->await(0, 1, "the first sum");
     group.barrier();
@@ -303,18 +302,15 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
   for (const int rank : {0, 2}) {
     const std::string& text = texts[static_cast<std::size_t>(rank)];
     if (how == "killed") {
-      CHECK(text ==
-            concat("[group.collective] expected an answer of all 3 ranks to the second sum, got none of rank 1, "
-                   "which has ended; see its log (seen from rank ",
-                   rank, ")"));
+      CHECK(text == concat("[group.collective] expected all 3 ranks to join the second sum, got no answer from rank 1, "
+                           "which has ended; see its log (seen from rank ",
+                           rank, ")"));
     } else if (how == "aborts") {
-      CHECK(text ==
-            "[group.collective] expected an answer of all 3 ranks to the second sum, got an abort of rank 1: no room");
+      CHECK(text == "[group.collective] expected all 3 ranks to join the second sum, got an abort of rank 1: no room");
     } else {
-      CHECK(text ==
-            concat("[group.collective] expected an answer of all 3 ranks to the second sum within 4.0 s, got none "
-                   "of rank 1, which lives but waits elsewhere or computes (seen from rank ",
-                   rank, ")"));
+      CHECK(text == concat("[group.collective] expected all 3 ranks to join the second sum within 4.0 s, got no answer "
+                           "from rank 1, which is alive but waits elsewhere or computes (seen from rank ",
+                           rank, ")"));
     }
   }
 }

@@ -313,7 +313,7 @@ TEST_CASE("ft: groups that fail again and again while all live end, with the wor
     CHECK_THAT(output, ContainsSubstring(
                            "error: [runner.init_fault_tolerance] expected an update after a new group has formed, "
                            "got 4 failures while all 2 processes lived; the last: [group.collective] expected "));
-    CHECK_THAT(output, ContainsSubstring(rank == 0 ? "got none of rank 1, which lives but waits elsewhere"
+    CHECK_THAT(output, ContainsSubstring(rank == 0 ? "got no answer from rank 1, which is alive but waits elsewhere"
                                                    : "rank 0 did not join all_gather of bytes"));
   }
 }

@@ -68,7 +68,7 @@ TEST_CASE("compile: meters of a step", "[runner]") {
              }),
              {},
              {},
-             "a meter, n = 1 lives in the step alone"});
+             "a meter, n = 1 exists only during the step"});
   check_odd({"meters that are replaced",
              with_meter([](OddRunner& runner, const at::Tensor& loss) { runner.meters["a"].update(loss); }),
              [](OddRunner& runner, std::int64_t i) {
@@ -77,7 +77,7 @@ TEST_CASE("compile: meters of a step", "[runner]") {
                }
              },
              {},
-             "the object behind \"a meter, n = 1\" is gone: a meter or metric is made anew"});
+             "the object of \"a meter, n = 1\" no longer exists: a meter or metric was recreated"});
 }
 
 TEST_CASE("compile: what a step changes besides its results", "[runner]") {
@@ -90,7 +90,7 @@ TEST_CASE("compile: what a step changes besides its results", "[runner]") {
              },
              {},
              {},
-             "it gives other memory to 0.weight"});
+             "it replaces the memory of 0.weight"});
   check_odd({"the mode of a module",
              [](OddRunner& runner, dl::Batch& batch) {
                const dl::StepOutput out = plain(runner, batch);
@@ -107,7 +107,7 @@ TEST_CASE("compile: what a step changes besides its results", "[runner]") {
              },
              {},
              {},
-             "the step changes its batch past LibTorch's operators"});
+             "the step changes its batch outside of LibTorch's operators"});
   auto state = std::make_shared<at::Tensor>();
   check_odd({"a state that the next step reads",
              [state](OddRunner& runner, dl::Batch& batch) {
@@ -119,7 +119,7 @@ TEST_CASE("compile: what a step changes besides its results", "[runner]") {
              },
              [state](OddRunner&, std::int64_t i) { *state = i == 0 ? torch::ones({4}) : *state; },
              {},
-             "it reads a tensor Float [4] that the step before has made"});
+             "it reads a tensor Float [4] that the previous step created"});
 }
 
 TEST_CASE("compile: what a batch has besides tensors", "[runner]") {

@@ -1,4 +1,4 @@
-// What a step does past LibTorch's operators, and tensors that a recording cannot show: refused or found, in words.
+// Steps that work outside of LibTorch's operators, and tensors that a recording cannot represent.
 #include <tape/steps.hpp>
 
 namespace {
@@ -21,7 +21,7 @@ struct ByHand : torch::autograd::Function<ByHand> {
 };
 
 const std::string filled_by_hand =
-    "a tensor that is filled past LibTorch's operators, as torch::tensor() fills its own, changes from step to step: "
+    "a tensor that is filled outside of LibTorch's operators, as by torch::tensor(), changes from step to step: "
     "of ";
 
 TEST_CASE("Recorder: a gradient or a result that the program writes itself", "[tape]") {
@@ -73,7 +73,7 @@ TEST_CASE("Recorder: memory beside a tensor of the batch, in its storage", "[tap
   subject.batch = [=](std::uint64_t seed) -> Tensors {
     return {data.narrow(0, static_cast<std::int64_t>(3 * (seed % 7)), 3)};
   };
-  CHECK(why_not(subject) == "it reads memory beside a tensor of the batch, in the same storage");
+  CHECK(why_not(subject) == "it reads memory of a batch tensor's storage outside of the tensor");
 }
 
 TEST_CASE("Tape: numbers of a series that are tensors are computed in each replay", "[tape]") {
@@ -91,7 +91,7 @@ TEST_CASE("Tape: a tensor of the program that wants gradients, or none any longe
   const auto replayed = make_tape(subject);
   CHECK(replayed->misfit() == "");
   other.requires_grad_(false);
-  CHECK(replayed->misfit() == "a tensor Float [3, 4] of the program wants no gradients any longer");
+  CHECK(replayed->misfit() == "a tensor Float [3, 4] of the program no longer requires gradients");
 }
 
 TEST_CASE("same_bits: a nan is a nan, and nothing else is", "[tape]") {
@@ -156,7 +156,7 @@ TEST_CASE("Checker: what a step does besides its tape", "[tape]") {
   CHECK(found([=](const at::Tensor&, StepObserver* observer) {
           update(observer);
           weight.mutable_data_ptr<float>()[5] += static_cast<float>(*count);
-        }) == "the step changes weight past LibTorch's operators");
+        }) == "the step changes weight outside of LibTorch's operators");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_CASE("Checker: a right tape of a step that changes its batch and its parame
   }
 }
 
-TEST_CASE("Checker: what the program does past LibTorch's operators is found", "[tape]") {
+TEST_CASE("Checker: what the program does outside of LibTorch's operators is found", "[tape]") {
   auto count = std::make_shared<int>(0);
   const auto found = [&](const Subject& subject) {
     *count = 0;

@@ -145,8 +145,8 @@ TEST_CASE("reconcile: a tensor of the program that differs where it is read seco
     return (weight * x * factors.select(0, 0)).sum() * factors.select(0, 1);
   });
   CHECK(why_not(views) ==
-        "a tensor Float [2] that is neither of the batch nor of the model is another one in each step (a batch of a "
-        "type of the program shows its members by parts())");
+        "a tensor Float [2] that is neither of the batch nor of the model is another one in each step (a batch "
+        "type of the program must list its members in parts())");
 }
 
 TEST_CASE("Tape: a parameter that nobody has named gets its gradient in each replay", "[tape]") {

@@ -66,7 +66,7 @@ TEST_CASE("Recorder: refuses tensors that are not plain memory", "[tape]") {
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           const at::Tensor sum = (weight * x).sum();
           return sum + torch::real(torch::conj(torch::complex(x, x)) * 2).sum();
-        })) == "a tensor with a conjugation or sign still to be applied in aten::_conj, after weight was read");
+        })) == "a tensor with a lazy conjugation or negation in aten::_conj, after weight was read");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           const at::Tensor sum = (weight * x).sum();
           return sum + x.to_mkldnn().to_dense().sum();
@@ -78,12 +78,12 @@ TEST_CASE("Recorder: refuses tensors that change their memory", "[tape]") {
           at::Tensor y = x.clone();
           y.resize_({2, 2});
           return (weight * x).sum() + y.sum();
-        })) == "it gives a tensor other memory or another size: aten::resize_");
+        })) == "it replaces the memory of a tensor or changes its size: aten::resize_");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           at::Tensor y = x.clone();
           y.resize_as_(x[0]);
           return (weight * x).sum() + y.sum();
-        })) == "it gives a tensor other memory or another size: aten::resize_as_");
+        })) == "it replaces the memory of a tensor or changes its size: aten::resize_as_");
 }
 
 TEST_CASE("Recorder: says that code of the step refuses", "[tape]") {
@@ -103,7 +103,7 @@ TEST_CASE("reconcile: numbers that change from step to step", "[tape]") {
   CHECK(why_not(small([=](const at::Tensor& weight, const at::Tensor& x) {
           return (weight * x).sum() * torch::tensor(std::vector<float>{1, static_cast<float>(++*count)}).sum();
         })) ==
-        "a tensor that is filled past LibTorch's operators, as torch::tensor() fills its own, changes from step to "
+        "a tensor that is filled outside of LibTorch's operators, as by torch::tensor(), changes from step to "
         "step: of aten::empty.memory_format");
   *count = 0;
   CHECK(why_not(small([=](const at::Tensor& weight, const at::Tensor& x) {
@@ -138,8 +138,8 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
     return (weight * x * outside).sum();
   });
   CHECK(why_not(subject) ==
-        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step (a batch of a "
-        "type of the program shows its members by parts())");
+        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step (a batch "
+        "type of the program must list its members in parts())");
   const Subject numbers = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
@@ -148,14 +148,14 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
     }
     return (weight * x * outside).sum();
   });
-  CHECK(why_not(numbers) == "a number that the step makes a tensor of changes from step to step");
+  CHECK(why_not(numbers) == "a number that the step converts to a tensor changes from step to step");
   const Subject memory = small([=](const at::Tensor& weight, const at::Tensor& x) {
     std::vector<float> numbers_of_step(12, static_cast<float>(++*other));
     return (weight * x * torch::from_blob(numbers_of_step.data(), {3, 4}).clone()).sum();
   });
   CHECK(why_not(memory) ==
-        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step (a batch of a "
-        "type of the program shows its members by parts())");
+        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step (a batch "
+        "type of the program must list its members in parts())");
   const Subject large = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
@@ -165,8 +165,8 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
     return (weight * x).sum() * outside.sum();
   });
   CHECK(why_not(large) ==
-        "a tensor Float [20000] that is neither of the batch nor of the model is another one in each step (a batch of "
-        "a type of the program shows its members by parts())");
+        "a tensor Float [20000] that is neither of the batch nor of the model is another one in each step (a batch "
+        "type of the program must list its members in parts())");
   const Subject changed = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
@@ -182,7 +182,7 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
     numbers_of_step.add_(1);
     return (weight * x * numbers_of_step).sum();
   });
-  CHECK(why_not(filled) == "a tensor that is filled past LibTorch's operators is changed in the same step");
+  CHECK(why_not(filled) == "a tensor that is filled outside of LibTorch's operators is changed in the same step");
 }
 
 TEST_CASE("reconcile: a state that a step leaves to the next", "[tape]") {
@@ -191,7 +191,7 @@ TEST_CASE("reconcile: a state that a step leaves to the next", "[tape]") {
           const at::Tensor y = weight * x + *state;
           *state = y.detach();
           return y.sum();
-        })) == "it reads a tensor Float [3, 4] that the step before has made");
+        })) == "it reads a tensor Float [3, 4] that the previous step created");
 }
 
 TEST_CASE("reconcile: steps of different shapes or operators, by the first difference", "[tape]") {

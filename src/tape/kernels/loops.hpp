@@ -1,4 +1,4 @@
-// The loops of kernels.hpp; each kernels_*.cpp compiles them for its instruction set, without fused products.
+// The loops of kernels.hpp. Each kernels_*.cpp compiles them for its instruction set, without fused multiply-add.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,8 @@ void add_rows(const float* a, const float* row, float* out, std::int64_t rows, s
   }
 }
 
-/// Windows of 2 x 2 that do not overlap and leave no column over: those of most nets. First pairs of columns, over many
-/// rows at once, then pairs of rows; without a branch.
+/// Non-overlapping windows of 2 x 2 without remaining columns, the most common case. Reduces pairs of columns over many
+/// rows, then pairs of rows, without branches.
 void max_pool_2(const Pooling& p, const float* in, float* out, std::int64_t* places) {
   constexpr std::int64_t block = 1024;
   const std::int64_t n = p.out_columns;
@@ -127,8 +127,8 @@ std::uint32_t mixed(std::uint32_t a, std::uint32_t b) {
   return (y >> 1) ^ ((0U - (b & 1U)) & 0x9908b0dfU);
 }
 
-// Matsumoto and Nishimura 1998: word i of the next state is word i + 397 of this one (of the next, behind its end)
-// with parts of words i and i + 1.
+// Matsumoto and Nishimura 1998: word i of the next state is word i + 397 of this state (wrapping around into the next)
+// combined with parts of words i and i + 1.
 void twist(std::uint32_t* state) {
   std::uint32_t next[state_words];
   for (std::int64_t i = 0; i < state_words - far; ++i) {

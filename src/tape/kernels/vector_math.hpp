@@ -1,4 +1,4 @@
-// exp and log over vectors, by the functions that LibTorch's own kernels call.
+// exp and log over vectors, by the functions that LibTorch's kernels call.
 #pragma once
 
 #include <dlfcn.h>
@@ -44,10 +44,10 @@ void apply(Function function, const float* x, float* out, std::int64_t n) {
   }
 }
 
-/// Null where LibTorch does not export it.
+/// Null if LibTorch does not export it.
 Function find(const char* name) { return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name)); }
 
-// Found at the first call: code of this file must not run on a CPU without these vectors.
+// Looked up at the first call: code of this file must not run on a CPU without these vectors.
 Function exp_function() {
   static const Function function = find(exp_name);
   return function;
