@@ -1,4 +1,4 @@
-// Calls users' functions of samples and batches, with or without `info`.
+// Calls users' functions on samples and batches, with or without `info`.
 #pragma once
 
 #include <concepts>
@@ -14,7 +14,7 @@ concept MapsInformed = std::invocable<const F&, V, const Info&>;
 template <class F, class V, class Info>
 concept Maps = MapsInformed<F, V, Info> || std::invocable<const F&, V>;
 
-/// `function(value, info)`, or `function(value)` where it does not take `info`.
+/// Calls `function(value, info)`, or `function(value)` if it does not take `info`.
 template <class V, class F, class Info>
 auto apply_to(const F& function, V value, const Info& info) {
   if constexpr (MapsInformed<F, V, Info>) {
@@ -23,7 +23,7 @@ auto apply_to(const F& function, V value, const Info& info) {
     return std::invoke(function, std::move(value));
   }
 }
-/// The same with unrelated keys for a function above `layer` random functions.
+/// The same with unrelated random keys, for a function above `layer` nested random functions.
 template <class V, class F, class Info>
 auto apply_above(std::int64_t layer, const F& function, V value, const Info& info) {
   if constexpr (MapsInformed<F, V, Info>) {
@@ -36,7 +36,7 @@ auto apply_above(std::int64_t layer, const F& function, V value, const Info& inf
 template <class F, class V, class Info>
 using mapped = decltype(apply_to<V>(std::declval<const F&>(), std::declval<V>(), std::declval<const Info&>()));
 
-/// Whether the function returns a value; true if it does not accept `value`, which another check reports.
+/// True if the function returns a value, or if it does not accept `value`, which another check reports.
 template <class F, class V, class Info>
 concept MapsToSample = !Maps<F, V, Info> || std::movable<mapped<F, V, Info>>;
 

@@ -1,4 +1,4 @@
-// Counts stored in a batch: its loss normalizer and its tokens; in mappings under DanLing's names.
+// Counts that a batch provides: its loss normalizer and its number of tokens, in mappings under DanLing's names.
 #pragma once
 
 #include <array>
@@ -52,7 +52,7 @@ template <class B>
 concept FreeTokens = !BuiltIn<B> && requires(const B& batch) {
   { num_tokens(batch) } -> std::convertible_to<std::optional<std::int64_t>>;
 };
-/// A batch with a mapping beside its members.
+/// A batch with a mapping `extra` in addition to its members.
 template <class B>
 concept WithExtra = requires(const B& batch) {
   { batch.extra } -> std::same_as<const State&>;
@@ -60,7 +60,7 @@ concept WithExtra = requires(const B& batch) {
 template <class B>
 concept Named = std::same_as<B, State> || NamedParts<B>;
 
-/// DanLing's names in their order, for trees and for containers; all but the first are counts of tokens.
+/// DanLing's names in order of precedence, as keys of trees and of containers; all except the first count tokens.
 struct CountName {
   Key key;
   std::string text;
@@ -68,8 +68,8 @@ struct CountName {
 std::span<const CountName> normalizer_names();
 std::span<const CountName> token_names();
 
-/// The value as an integer, if it is a number or a tensor of one element. With `wait`, waits for a tensor on a device,
-/// else skips it.
+/// Returns an integer if the value is a number or a tensor of one element. With `wait`, waits for a tensor on a device;
+/// otherwise skips it.
 std::optional<std::int64_t> as_count(const at::Tensor& value, bool wait);
 std::optional<std::int64_t> as_count(const State& value, bool wait);
 template <class T>
@@ -83,7 +83,7 @@ std::optional<std::int64_t> as_count(const T& value, bool wait) {
   }
 }
 
-/// The first of `names` that has a count in the mapping.
+/// Returns the first of `names` that has a count in the mapping.
 template <Named B>
 std::optional<std::int64_t> find_count(const B& mapping, std::span<const CountName> names, bool wait) {
   for (const CountName& name : names) {
@@ -103,7 +103,7 @@ std::optional<std::int64_t> find_count(const B& mapping, std::span<const CountNa
   return std::nullopt;
 }
 
-/// The sum of a tensor `attention_mask` in a mapping of inputs.
+/// Sums the tensor `attention_mask` of a mapping of inputs.
 std::optional<std::int64_t> sum_of_mask(const at::Tensor& mask, bool wait);
 std::optional<std::int64_t> sum_of_mask(const State& mask, bool wait);
 template <class B>
@@ -137,7 +137,7 @@ struct LossNormalizer {
   }
 };
 
-/// 0 where it is not nested.
+/// Returns 0 for other tensors.
 inline std::int64_t nested_elements(const at::Tensor& input) {
   return input.defined() && (input.is_nested() || NestedTensor::is_nested(input)) ? input.numel() : 0;
 }
@@ -173,15 +173,15 @@ struct NumTokens {
 };
 }  // namespace detail
 
-/// Number of samples or tokens over which the batch's mean loss is taken, if the batch provides it: a free
-/// `loss_normalizer(batch)`, a member function or a data member of that name; in a mapping, or the `extra` of a Batch,
-/// the first of `loss_normalizer`, `num_valid_tokens`, `valid_tokens`, `num_tokens` and `token_count` that is a number
-/// or a tensor of one element. Call it before the batch moves to a device: it waits for a tensor there.
+/// Returns the number of samples or tokens that the batch's mean loss divides by, if the batch provides it: by a free
+/// function `loss_normalizer(batch)`, a member function or a data member of that name. In a mapping, or the `extra` of
+/// a Batch, the first of `loss_normalizer`, `num_valid_tokens`, `valid_tokens`, `num_tokens` and `token_count` that is
+/// a number or a tensor of one element. Call it before the batch moves to a device: it waits for a tensor there.
 inline constexpr detail::LossNormalizer loss_normalizer{};
 
-/// Number of tokens in the batch, if the batch provides it: a free `num_tokens(batch)`, a member function or a data
-/// member of that name, or the same names in a mapping except `loss_normalizer`. Never waits: skips a tensor on a
-/// device.
+/// Returns the number of tokens in the batch, if the batch provides it: by a free function `num_tokens(batch)`, a
+/// member function or a data member of that name, or in a mapping by the names above except `loss_normalizer`. Never
+/// waits: skips a tensor on a device.
 inline constexpr detail::NumTokens num_tokens{};
 
 }  // namespace danling::inline v0::data

@@ -1,4 +1,4 @@
-// Some neighbouring samples of a batch, as a batch.
+// Consecutive samples of a batch, as a batch.
 #pragma once
 
 #include <concepts>
@@ -11,8 +11,8 @@
 
 namespace danling::inline v0::data {
 
-/// Views of `count` samples from `begin` on: of `input`, `target` and the tensors of `extra` that count samples; other
-/// values are shared. Normalizers and numbers of tokens of the whole batch are left out.
+/// Returns views of `count` samples from `begin` on: of `input`, `target` and the tensors of `extra` that count
+/// samples. Shares other values. Drops the batch's normalizer and number of tokens.
 Batch batch_part(const Batch& batch, std::int64_t begin, std::int64_t count);
 inline at::Tensor batch_part(const at::Tensor& batch, std::int64_t begin, std::int64_t count) {
   return batch.narrow(0, begin, count);
@@ -25,8 +25,9 @@ concept FreePart = requires(const B& batch) {
 };
 }  // namespace detail
 
-/// `B batch_part(const B&, std::int64_t begin, std::int64_t count)` beside the type lets a pipeline cut its batches
-/// into micro-batches; `Batch` and tensors need none.
+/// Batch types that a pipeline can split into micro-batches: by a function
+/// `B batch_part(const B&, std::int64_t begin, std::int64_t count)` in the namespace of the type; `Batch` and tensors
+/// need none.
 template <class B>
 concept HasParts = std::same_as<B, Batch> || std::same_as<B, at::Tensor> || detail::FreePart<B>;
 

@@ -1,9 +1,9 @@
-// A reference to a batch whose type only the runner's template knows.
+// A type-erased reference to a batch; only the runner's template knows the type.
 #pragma once
 
 namespace danling::inline v0::data {
 
-/// Refers to a batch; does not own it. Its creator and its reader must agree on the type.
+/// Refers to a batch without owning it. The creator and the reader must use the same type.
 class BatchRef {
  public:
   template <class B>

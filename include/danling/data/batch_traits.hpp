@@ -1,4 +1,4 @@
-// Operations of the loader and the runner on batches of any type.
+// Operations of loaders and runners on batches of any type.
 #pragma once
 
 #include <concepts>
@@ -58,22 +58,23 @@ template <Container B>
 struct Pins<B> : std::bool_constant<all_parts<typename PartsOf<B>::type, Pins>> {};
 }  // namespace detail
 
-/// `B to(c10::Device) const`, or a free `to_device(batch, device)` beside the type, moves a batch. Tensors, States and
-/// standard containers of movable parts (numbers and texts stay as they are) need neither.
+/// Types that can move to a device: by `B to(c10::Device) const`, or a free function `to_device(batch, device)` in the
+/// namespace of the type. Tensors, States and standard containers of such parts need neither; numbers and text are
+/// unchanged.
 template <class B>
 concept HasToDevice = detail::Moves<B>::value;
 
-/// `B pin_memory() const`, or a free `pin_memory(batch)` beside the type, puts a batch into page-locked memory.
-/// Tensors, States and standard containers need neither.
+/// Types that can move to page-locked memory: by `B pin_memory() const`, or a free function `pin_memory(batch)` in the
+/// namespace of the type. Tensors, States and standard containers need neither.
 template <class B>
 concept HasPinMemory = detail::Pins<B>::value;
 
-/// A type that can be a batch: movable, counts its samples and moves to a device. (t3w: IMiniBatch.)
+/// Types of batches: movable, with a number of samples, and able to move to a device. (t3w: IMiniBatch.)
 template <class B>
 concept BatchType = std::movable<B> && HasBatchSize<B> && HasToDevice<B>;
 
 namespace detail {
-/// Fails to compile with the reason why `B` is no batch type. Always true, for use in static assertions.
+/// Fails to compile, with the reason, if `B` is not a batch type. Always true, for use in static assertions.
 template <class B>
 constexpr bool require_batch() {
   static_assert(std::movable<B>, "a batch type must be movable");
@@ -127,11 +128,11 @@ struct PinMemory {
 };
 }  // namespace detail
 
-/// The batch on `device`. Move the batch in: one that is there already costs a device comparison.
+/// Returns the batch on `device`. Pass the batch by move: if it is already there, this costs one device comparison.
 inline constexpr detail::ToDevice to_device{};
 
-/// The batch in page-locked host memory, from which copies to a device do not block; tensors on a device stay there.
-/// Needs an accelerator.
+/// Returns the batch in page-locked host memory, from which copies to a device do not block; tensors on a device are
+/// unchanged. Needs an accelerator.
 inline constexpr detail::PinMemory pin_memory{};
 
 }  // namespace danling::inline v0::data

@@ -1,4 +1,4 @@
-// Default collation: tensors are stacked, numbers become tensors, containers nest.
+// Default collation: stacks tensors, converts numbers to tensors, and recurses into containers.
 #pragma once
 
 #include <array>
@@ -24,12 +24,12 @@
 
 namespace danling::inline v0::data {
 
-/// Samples do not make a batch: one of them differs from the first.
+/// Thrown when samples do not form a batch because one differs from the first.
 class CollateError : public DataError {
  public:
   CollateError(std::size_t sample, const std::string& message) : DataError(message), sample_(sample) {}
   ~CollateError() override;
-  /// Index of the sample among those passed.
+  /// Index of the differing sample.
   std::size_t sample() const { return sample_; }
 
  private:
@@ -49,10 +49,10 @@ std::string below(const std::string& path, std::size_t index);
 template <class T>
 using Parts = std::vector<const T*>;
 
-// Stacked; undefined if all parts are.
+// Stacks the parts; undefined if all are undefined.
 at::Tensor collate_parts(const Parts<at::Tensor>& parts, const std::string& path);
 State collate_parts(const Parts<State>& parts, const std::string& path);
-// A tensor [N]: bool, int64, or the floating type unchanged.
+// Returns a tensor [N]: bool, int64, or the floating-point type unchanged.
 at::Tensor numbers(const std::vector<bool>& values);
 at::Tensor numbers(const std::vector<std::int64_t>& values);
 at::Tensor numbers(const std::vector<double>& values);
@@ -131,7 +131,7 @@ struct CollatedOf<std::unordered_map<K, T, H, E, A>> {
 template <class C>
 requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>& parts, const std::string& path);
 
-/// One part of each container, collated; `get` returns a pointer to it.
+/// Collates one part of each container; `get` returns a pointer to it.
 template <class C, class Get>
 auto collate_part(const Parts<C>& containers, const std::string& path, const Get& get) {
   Parts<std::remove_cvref_t<decltype(*get(*containers.front()))>> parts;
@@ -189,16 +189,16 @@ requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>&
 }
 }  // namespace detail
 
-/// Types that `default_collate` accepts: tensors, numbers, texts, States, and standard containers of them.
+/// Types that `default_collate` accepts: tensors, numbers, text, States, and standard containers of them.
 template <class S>
 concept DefaultCollatable = detail::Collatable<S>;
 
-/// Samples as one batch, by the rules of torch's default_collate: tensors are stacked along a new first dimension;
-/// bools, integers (int64) and floating numbers become tensors [N]; texts and bytes a list; vectors, arrays, pairs,
-/// tuples, optionals, maps, and the lists, tuples and maps of a State are collated part by part. (A `float` becomes
-/// float32; Python's `float`, a double, becomes float64.)
-/// @throws CollateError when a sample differs from the first in kind, dtype, shape, length or keys: it names the place
-/// (`boxes.left`), the sample and both sides. @throws DataError when there is none.
+/// Collates samples by the rules of torch's default_collate: stacks tensors along a new first dimension; converts
+/// bools, integers (to int64) and floating-point numbers to tensors [N], text and bytes to lists; collates vectors,
+/// arrays, pairs, tuples, optionals, maps, and the lists, tuples and maps of a State part by part. (A `float` becomes
+/// float32; Python's `float` is a double and becomes float64.)
+/// @throws CollateError when a sample differs from the first in kind, dtype, shape, length or keys, with the place
+/// (`boxes.left`), the sample and both values; DataError without samples.
 template <DefaultCollatable S>
 detail::Collated<S> default_collate(const std::vector<S>& samples, const std::string& path = {}) {
   check<DataError>(!samples.empty(), "data.collate", "expected at least one sample, got none");

@@ -8,11 +8,10 @@
 
 namespace danling::inline v0::data {
 
-/// Inputs [L, ...] of unequal L become one NestedTensor of [N, L, ...], and so do targets that have the length of their
-/// inputs; the runner then weighs the batch by those that the criterion does not ignore. Other targets are stacked.
-/// Tensors in `extra` are nested where they have the length of their inputs, or sizes that differ, else stacked; the
-/// rest of it is collated as by `collate`. In a batch whose inputs all have 3 tokens, a target of 3 numbers has the
-/// length of its input.
+/// Collates inputs [L, ...] of different lengths L to one NestedTensor [N, L, ...], and targets as long as their inputs
+/// likewise; the runner then weights the batch by the targets that the criterion does not ignore. Stacks other targets.
+/// Nests tensors in `extra` if they are as long as their inputs or their sizes differ, else stacks them; collates the
+/// rest as `collate`. Note: if all inputs of a batch have 3 tokens, a target of 3 numbers counts as long as its input.
 /// @throws CollateError as `collate`.
 Batch collate_nested(std::vector<Sample> samples);
 

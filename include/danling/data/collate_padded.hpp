@@ -14,17 +14,16 @@ struct PaddingOptions {
   double value = 0.0;
   /// Padding value of targets; by default the `ignore_index` of LibTorch's losses.
   double target_value = -100.0;
-  /// Rounds lengths up to a multiple of this, for tensor cores and compiled graphs.
+  /// Rounds lengths up to a multiple of this number, for tensor cores and compiled graphs.
   std::int64_t multiple_of = 1;
 };
 
-/// Inputs [L, ...] of unequal L become one of [N, longest L, ...], `extra` gets `lengths` (int64 [N]) and `mask` (bool
-/// [N, longest L], true where there is data). Targets that have the length of their inputs are padded too, and
-/// `loss_normalizer` is then the number of integers that are not `target_value`, or of all entries along the length of
-/// other types; other targets are stacked, and `extra` is
-/// collated as by `collate`. The batch is on the samples' device. Call it in the `collate` of a dataset or of a type of
-/// sample.
-/// @throws CollateError as `collate`, and where samples already have a `lengths` or `mask`.
+/// Pads inputs [L, ...] of different lengths L to one tensor [N, longest L, ...]. Adds `lengths` (int64 [N]) and `mask`
+/// (bool [N, longest L], true for data) to `extra`. Pads targets as long as their inputs too, and sets
+/// `loss_normalizer` to the number of integers that differ from `target_value` (for other dtypes: to the number of
+/// entries along the length); stacks other targets. Collates `extra` as `collate`. The batch is on the samples' device.
+/// Call it in the `collate` of a dataset or sample type.
+/// @throws CollateError as `collate`, and when samples already have `lengths` or `mask`.
 Batch collate_padded(std::vector<Sample> samples, const PaddingOptions& options = {});
 
 }  // namespace danling::inline v0::data

@@ -1,4 +1,4 @@
-// How samples become a batch, by one word.
+// Names of the collations that a loader can apply.
 #pragma once
 
 #include <array>
@@ -6,7 +6,7 @@
 
 namespace danling::inline v0::data {
 
-/// For samples of the type `Sample`: `stack` needs equal shapes, `padded` is `collate_padded`, `nested` is
+/// Collation of samples of the type `Sample`: `stack` needs equal shapes, `padded` is `collate_padded`, `nested` is
 /// `collate_nested`.
 enum class Collation { stack, padded, nested };
 constexpr auto names_of(Collation) { return std::to_array<std::string_view>({"stack", "padded", "nested"}); }

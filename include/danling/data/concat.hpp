@@ -13,7 +13,7 @@ namespace detail {
 template <class T>
 concept Numbered = RecordSource<T> || DatasetLike<pointee_of<T>>;
 
-/// Fails to compile with the reason why datasets cannot be concatenated.
+/// Fails to compile, with the reason, if the datasets cannot be concatenated.
 template <class... T>
 constexpr bool require_parts() {
   static_assert(!(RecordStream<T> || ...) || (RecordStream<T> && ...),
@@ -29,10 +29,10 @@ constexpr bool require_parts() {
 }
 }  // namespace detail
 
-/// Concatenates `parts`: record 0 of the second follows the last of the first; of a stream, its first sample. Datasets
-/// may be of any types with one sample type, collated as the first part does, or with one batch type, merged by
-/// `merge_batches`; streams, of any types with one sample type. `split()` is the common split of all parts; it is
-/// training data if all parts are. Returns an object for loaders and the other combinators.
+/// Concatenates `parts`: the first record of a part follows the last record of the previous part. Datasets of any
+/// types, with one sample type, which are collated as the first part does, or with one batch type, merged by
+/// `merge_batches`; or streams of any types with one sample type. `split()` is the split that all parts share; it is
+/// training data if all parts are. Returns an object for loaders and other combinators.
 template <class First, class... Rest>
 auto concat(First first, Rest... rest) {
   if constexpr (RecordStream<First> && (RecordStream<Rest> && ...)) {

@@ -18,10 +18,10 @@
 namespace danling::inline v0::data {
 
 namespace detail {
-/// Stands for a missing type of samples or batches.
+/// Placeholder for a missing sample or batch type.
 struct None {};
 
-/// A dataset of samples S, which it collates to batches C, or of batches B, whatever its type.
+/// A type-erased dataset of samples S, which it collates to batches C, or of batches B.
 template <class S, class B, class C>
 class AnyDataset {
  public:
@@ -75,7 +75,7 @@ class DatasetPart final : public AnyDataset<S, B, C>, ParentDataset<T> {
   bool train() const override { return Parent::train(); }
 };
 
-/// The common type, else None.
+/// The common type, or None.
 template <class... T>
 struct Common {
   using type = None;
@@ -96,8 +96,8 @@ requires(DatasetLike<D>&&...) struct CommonBatches<D...> : Common<batch_of<D>...
 };
 }  // namespace detail
 
-/// See `concat`: of samples S, unless None, and batches B. Batches are merged from the parts' batches if `whole`, else
-/// collated from samples as the first part does.
+/// See `concat`: samples S (or None) and batches B. If `whole`, merges batches of the parts; otherwise collates samples
+/// as the first part does.
 template <class S, class B, bool whole>
 class ConcatDataset {
   static constexpr bool collates = !whole && !std::same_as<B, detail::None>;
@@ -115,7 +115,7 @@ class ConcatDataset {
     return std::make_shared<detail::DatasetPart<D, S, Batches, Collated>>(detail::share(std::move(dataset)));
   }
 
-  /// @throws DataError when there is no part.
+  /// @throws DataError without parts.
   explicit ConcatDataset(std::vector<Part> parts) : parts_(std::move(parts)), offsets_(detail::offsets_of(parts_)) {}
 
   std::int64_t size() const { return offsets_.size(); }
@@ -125,7 +125,7 @@ class ConcatDataset {
   }
   S get(std::int64_t index) const requires has_samples { return detail::look_at(*this, index); }
   B collate(std::vector<S> samples) const requires collates { return parts_.front()->collate(std::move(samples)); }
-  /// A batch with records of several parts is read from each part and merged.
+  /// Reads a batch from each part that has some of its records, and merges them.
   B get_batch(std::span<const std::int64_t> indices, const BatchInfo& info) const requires whole {
     const auto shares = offsets_.shares(indices);
     if (shares.size() == 1) {
@@ -153,9 +153,9 @@ class ConcatDataset {
     const auto [part, own] = offsets_[index];
     return parts_[part]->entry_key(own);
   }
-  /// The maximum over the parts.
+  /// Returns the maximum over the parts.
   std::int64_t random_layers() const { return detail::most_random_layers(parts_); }
-  /// Defaults of the first part.
+  /// Returns the defaults of the first part.
   LoaderDefaults loader_defaults() const { return parts_.front()->loader_defaults(); }
   std::string split() const { return detail::split_of_all(parts_); }
   bool train() const { return detail::all_train(parts_); }
@@ -170,7 +170,7 @@ template <class... D>
 struct JoinedOf {
   using Samples = typename CommonSamples<D...>::type;
   using Batches = typename CommonBatches<D...>::type;
-  /// Gathering rows of tensors is faster than stacking samples; stacking samples is faster than merging batches.
+  /// Gathering tensor rows is faster than stacking samples; stacking samples is faster than merging batches.
   static constexpr bool merges =
       Mergeable<Batches> && ((ReadsWhole<D> || ...) || !(SampleSource<D> && ...) || std::same_as<Samples, None>);
   static constexpr bool collates = (SampleSource<D> && ...) && !std::same_as<Samples, None>;

@@ -21,8 +21,8 @@
 namespace danling::inline v0::data {
 
 namespace detail {
-/// A stream of samples of type S, whatever its records are. Its records make samples, in any thread. Samples are
-/// collated to batches of type B, unless void; making one needs its info if `informed`.
+/// A type-erased stream of records that become samples of type S, in any thread. Collates samples to batches of type B,
+/// unless B is void; if `informed`, making a sample needs its info.
 template <class S, class B, bool informed>
 class AnyStream {
  public:
@@ -83,7 +83,7 @@ class StreamPart final : public AnyStream<made<T>, B, informed> {
   std::shared_ptr<T> base_;
 };
 
-/// The common batch type to which all parts collate, else void.
+/// The common batch type to which all parts collate, or void.
 template <class... T>
 struct CommonCollated {
   using type = void;
@@ -103,12 +103,12 @@ class ConcatStream {
  public:
   using Part = std::shared_ptr<detail::AnyStream<S, B, informed>>;
 
-  /// @throws DataError when there is no part.
+  /// @throws DataError without parts.
   ConcatStream(bool interleaved, std::vector<Part> parts)
       : parts_(std::move(parts)), interleaved_(interleaved), ended_(parts_.size(), false) {
     check<DataError>(!parts_.empty(), "data.concat", "expected at least one stream, got none");
   }
-  /// Copies the streams too. @throws StateError if one is not copyable.
+  /// Copies the streams too. @throws StateError if a stream is not copyable.
   ConcatStream(const ConcatStream& from) : ConcatStream(from.interleaved_, from.parts_) {
     for (Part& part : parts_) {
       part = part->clone();
@@ -148,7 +148,7 @@ class ConcatStream {
     while (done < count) {
       const std::int64_t skipped = interleaved_ || ended_[turn_] ? 0 : parts_[turn_]->skip(count - done);
       done += skipped;
-      if (done < count) {  // the stream ended, or the next stream follows
+      if (done < count) {  // the stream has ended, or another stream is next
         if (!next()) {
           break;
         }
@@ -194,11 +194,11 @@ class ConcatStream {
     turn_ = static_cast<std::size_t>(turn);
     ended_ = std::move(loaded);
   }
-  /// The maximum over the parts.
+  /// Returns the maximum over the parts.
   std::int64_t random_layers() const { return detail::most_random_layers(parts_); }
-  /// Defaults of the first part.
+  /// Returns the defaults of the first part.
   LoaderDefaults loader_defaults() const { return parts_.front()->loader_defaults(); }
-  /// The parts' common split, else empty.
+  /// Returns the common split of the parts, or an empty string.
   std::string split() const { return detail::split_of_all(parts_); }
   bool train() const { return detail::all_train(parts_); }
 
@@ -232,7 +232,7 @@ auto stream_of_vector(bool interleaved, std::vector<T> streams) {
 }
 }  // namespace detail
 
-/// Alternates between the streams, one sample each; skips streams that have ended.
+/// Takes one sample from each stream in turn; skips streams that have ended.
 template <class First, class... Rest>
 auto interleave(First first, Rest... rest) {
   static_assert(RecordStream<First> && (RecordStream<Rest> && ...), "interleave needs streams of records");

@@ -25,7 +25,7 @@ template <class T>
 concept NamesDatum = requires {
   typename T::datum_type;
 };
-/// The type whose declarations apply to a dataset: its `datum_type`, else the result of `get`.
+/// The type that declares a dataset's loader defaults: its `datum_type`, else the result of `get`.
 template <class T>
 struct DatumOf {
   using type = void;
@@ -38,14 +38,14 @@ template <NamesDatum T>
 struct DatumOf<T> {
   using type = typename T::datum_type;
 };
-/// If a dataset declares a `datum_type` and returns samples, the samples are of that type.
+/// True if the samples are of the declared `datum_type`, or the dataset declares none or returns no samples.
 template <class T>
 concept DatumFits = !NamesDatum<T> || !SampleSource<T> || std::same_as<typename DatumOf<T>::type, sample_of<T>>;
 }  // namespace detail
 
-/// Any object that satisfies `DatasetLike`, as a `Dataset`. Its `split()`, `train()`, `source_info(index)`,
-/// `entry_key(index)`, `random_layers()` and `loader_defaults()` are used if it has them; without the last, the
-/// declarations of its `datum_type`, or of the sample that `get` returns.
+/// Wraps any object that satisfies `DatasetLike` as a `Dataset`. Uses its `split()`, `train()`, `source_info(index)`,
+/// `entry_key(index)`, `random_layers()` and `loader_defaults()` if it has them; without the last, the declarations of
+/// its `datum_type`, or of the sample type that `get` returns.
 template <DatasetLike T>
 class DatasetAdapter final : public Dataset<batch_of<T>> {
  public:
@@ -90,7 +90,7 @@ concept GetsBatches = requires(T& object, std::span<const std::int64_t> indices)
   object.get_batch(indices, info);
 };
 
-/// Fails to compile with the reason why `T` is no dataset.
+/// Fails to compile, with the reason, if `T` is not a dataset.
 template <class T>
 constexpr bool require_dataset() {
   static_assert(Sized<T>, "a dataset needs `std::int64_t size() const`, the number of its records");
@@ -111,7 +111,7 @@ constexpr bool require_dataset() {
 }
 }  // namespace detail
 
-/// A dataset, or a shared pointer to one, as a shared `Dataset`: unchanged if it is one, else in an adapter.
+/// Returns a dataset, or a shared pointer to one, as a shared `Dataset`: unchanged if it is one, else in an adapter.
 template <class T>
 auto make_dataset(T dataset) {
   using D = detail::pointee_of<T>;

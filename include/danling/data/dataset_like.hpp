@@ -31,11 +31,11 @@ template <class T>
 struct Pointee<std::shared_ptr<T>> {
   using type = T;
 };
-/// The type of a dataset passed as an object or a shared pointer to one.
+/// The type of a dataset that is passed as an object or a shared pointer.
 template <class T>
 using pointee_of = typename Pointee<T>::type;
 
-/// The dataset as a shared pointer; moved there if it is an object.
+/// Returns the dataset as a shared pointer; moves an object into one.
 template <class T>
 std::shared_ptr<pointee_of<T>> share(T dataset) {
   if constexpr (std::same_as<T, pointee_of<T>>) {
@@ -58,7 +58,7 @@ template <class T>
 concept InformedBatches = requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
   { object.get_batch(indices, info) } -> BatchType;
 };
-/// Whether batches are also read with a `BatchInfo`, by `read`, as in `Dataset`.
+/// True if batches can be read with a `BatchInfo`, by `read`, as in `Dataset`.
 template <class T>
 concept ReadsBatches = PlainBatches<T> &&
     requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
@@ -85,7 +85,8 @@ template <class T>
 using sample_of =
     std::remove_cvref_t<decltype(get_sample(std::declval<T&>(), std::int64_t{}, std::declval<const SampleInfo&>()))>;
 
-/// Number of nested random functions of `object`, by its `random_layers()`; without one, 1 if it takes infos, else 0.
+/// Returns the number of nested random functions of `object`, from its `random_layers()`; without one, 1 if it takes
+/// infos, else 0.
 template <class T>
 std::int64_t random_layers_of(const T& object) {
   if constexpr (requires {
@@ -97,16 +98,16 @@ std::int64_t random_layers_of(const T& object) {
   }
 }
 
-/// Rethrows the current exception as a DataError that names record `index` of the loader's dataset, and its `source` if
-/// the original does not; the original is nested in it.
+/// Rethrows the current exception as a DataError with record `index` of the loader's dataset, and its `source` if the
+/// original message lacks it. Nests the original.
 [[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source);
 
-/// For messages about an unreadable record: null if the dataset does not provide it.
+/// Returns the source of an unreadable record for messages; null if the dataset does not provide it.
 template <class T>
 State source_of_failed(const T& object, std::int64_t index) {
   try {
     return index >= 0 && index < static_cast<std::int64_t>(object.size()) ? source_info_of(object, index) : State();
-  } catch (...) {  // report the first error
+  } catch (...) {  // keep the first error
     return {};
   }
 }
@@ -115,12 +116,12 @@ State source_of_failed(const T& object, std::int64_t index) {
                                      const std::optional<std::string>& uuid);
 }  // namespace detail
 
-/// `size()` and `get_batch(indices)` or `get_batch(indices, info)`.
+/// Has `size()` and `get_batch(indices)` or `get_batch(indices, info)`.
 template <class T>
 concept BatchSource = (detail::PlainBatches<T> || detail::InformedBatches<T>)&&detail::Sized<T>;
 
-/// `size()`, `get(index)` or `get(index, info)`, and a `collate` for the result of `get`, in the type or beside the
-/// sample's type.
+/// Has `size()`, `get(index)` or `get(index, info)`, and a `collate` for the result of `get`: a member, or in the
+/// sample type or its namespace.
 template <class T>
 concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&detail::Sized<T>&& requires {
   requires Collates<T, detail::sample_of<T>>;

@@ -1,4 +1,4 @@
-// Optional declarations of a sample type: its name, its loader defaults, its construction by name. (t3w: IDatum.)
+// Optional declarations of a sample type: its name, loader defaults, and creation by name. (t3w: IDatum.)
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::data {
 
-/// Loader defaults of a sample type, as `static constexpr std::int64_t train_batch_size`, `val_batch_size` and
+/// Loader defaults of a sample type, declared as `static constexpr std::int64_t train_batch_size`, `val_batch_size` and
 /// `num_workers`; the config overrides them.
 struct LoaderDefaults {
   std::optional<std::int64_t> train_batch_size = {};
@@ -20,8 +20,8 @@ struct LoaderDefaults {
   std::optional<std::int64_t> num_workers = {};
 };
 
-/// Base of sample types with t3w's defaults (IDatum), unless they declare others; without it, the batch size is 1, as
-/// DanLing's.
+/// Base of sample types with t3w's defaults (IDatum), unless they declare others. Without it, the default batch size is
+/// 1, as in DanLing.
 struct Datum {
   static constexpr std::int64_t train_batch_size = 2;
   static constexpr std::int64_t val_batch_size = 2;
@@ -71,11 +71,11 @@ concept UuidMember = !UuidFunction<S> && requires(const S& sample) {
 };
 }  // namespace detail
 
-/// A member `uuid`, or a function `uuid() const`: a text or a number, or an optional one.
+/// Has a member `uuid`, or a function `uuid() const`: text or a number, or an optional one.
 template <class S>
 concept HasUuid = detail::UuidFunction<S> || detail::UuidMember<S>;
 
-/// The permanent name of a sample, as text; nothing if it has none.
+/// Returns the permanent name of a sample as text; nullopt if it has none.
 template <class S>
 std::optional<std::string> uuid_of(const S& sample) {
   if constexpr (detail::UuidFunction<S>) {
@@ -93,7 +93,7 @@ concept FromUuid = requires(Id&& id) {
   { S::from_uuid(std::forward<Id>(id)) } -> std::same_as<S>;
 };
 
-/// The sample of this name, created again, to inspect certain samples.
+/// Creates the sample of this name again, to inspect it.
 template <class S, class Id>
 requires FromUuid<S, Id> S from_uuid(Id&& id) { return S::from_uuid(std::forward<Id>(id)); }
 

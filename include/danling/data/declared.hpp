@@ -1,4 +1,4 @@
-// The declarations of datasets and streams (split, train, batch size, workers) and their defaults.
+// Declarations of datasets and streams (split, train, batch size, workers) and their defaults.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::data::detail {
 
-/// Loader defaults by `object.loader_defaults()`, else of its `datum_type`, else of `S`; empty for void.
+/// Returns the loader defaults of `object.loader_defaults()`, else of its `datum_type`, else of `S`; empty for void.
 template <class T, class S>
 LoaderDefaults datum_defaults_of(const T& object) {
   if constexpr (requires {

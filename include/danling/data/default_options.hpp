@@ -1,4 +1,4 @@
-// Default options of a loader, from the sample type's declarations and the purpose of the data.
+// Default options of a loader, from the declarations of the sample type and the use of the data.
 #pragma once
 
 #include <danling/data/datum.hpp>
@@ -7,8 +7,9 @@
 
 namespace danling::inline v0::data {
 
-/// Batch size and workers that the sample's type declares (`train_batch_size` for training data, `val_batch_size` for
-/// other; else 1, and none). Training data is shuffled, unless it is a stream, and drops incomplete batches.
+/// Returns the batch size and workers that the sample type declares (`train_batch_size` for training data,
+/// `val_batch_size` otherwise; by default 1 and no workers). Training data is shuffled, unless it is a stream, and
+/// drops incomplete batches.
 inline LoaderOptions default_options(const LoaderDefaults& declared, bool train, bool stream) {
   LoaderOptions out;
   out.batch_size = (train ? declared.train_batch_size : declared.val_batch_size).value_or(1);

@@ -12,23 +12,23 @@ namespace danling::inline v0::data {
 struct DistributedSamplerOptions {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
-  /// Leaves out the last samples that do not fill a round of all ranks; else the first ones are repeated.
+  /// Drops the last samples that do not fill a round of all ranks; otherwise the first ones are repeated.
   bool drop_last = false;
 };
 
-/// Every `world_size`-th position of a sampler, beginning with `rank`: like torch.utils.data.DistributedSampler if
-/// `base` is a `SequentialSampler`; shuffled if it is a `RandomSampler`.
+/// Every `world_size`-th position of a sampler, starting at `rank`: like torch.utils.data.DistributedSampler if `base`
+/// is a `SequentialSampler`; shuffled if it is a `RandomSampler`.
 ///
-/// A `Loader` does not need it, and refuses it together with `shard`, which assigns each process a block of every
-/// global batch instead: a step has the same samples for any number of processes, and any number of them resumes. With
-/// the same `base`, both visit the same samples in an epoch, over all processes; `shard.padding` is `drop_last: false`
-/// here. Its state is that of one rank, and its position is valid for one `world_size`.
+/// A `Loader` does not need it and rejects it together with `shard`. `shard` assigns each process a block of every
+/// global batch instead, so a step has the same samples for any number of processes, and any number of them can resume.
+/// With the same `base`, both visit the same samples in an epoch over all processes; `shard.padding` corresponds to
+/// `drop_last: false` here. The state is that of one rank, and its position is valid for one `world_size`.
 class DistributedSampler final : public Sampler {
  public:
   /// @throws ConfigError when `rank` is not in [0, world_size), or `base` is null or already sharded.
   DistributedSampler(std::shared_ptr<Sampler> base, DistributedSamplerOptions options);
 
-  /// The same on all ranks.
+  /// Equal on all ranks.
   std::int64_t size() const override { return size_; }
   void set_epoch(std::int64_t epoch) override { base_->set_epoch(epoch); }
   void fill(std::int64_t position, std::span<std::int64_t> indices) const override;

@@ -13,16 +13,16 @@
 namespace danling::inline v0::data {
 
 struct FilterOptions {
-  /// Threads that read and call the predicate; with more than 1 both must be thread-safe.
+  /// Number of threads that read and call the predicate; above 1, both must be thread-safe.
   std::int64_t num_threads = 1;
 };
 
 namespace detail {
-/// The indices in [0, size) for which `keep` is true, ascending.
+/// Returns the indices in [0, size) for which `keep` is true, ascending.
 std::vector<std::int64_t> indices_where(std::int64_t size, std::int64_t num_threads,
                                         const std::function<bool(std::int64_t)>& keep);
 
-/// A subset with the declarations of the whole dataset.
+/// Returns a subset with the declarations of the whole dataset.
 template <class T>
 Subset<T> subset_where(std::shared_ptr<T> base, std::int64_t num_threads,
                        const std::function<bool(std::int64_t)>& keep) {
@@ -33,9 +33,9 @@ Subset<T> subset_where(std::shared_ptr<T> base, std::int64_t num_threads,
 }
 }  // namespace detail
 
-/// The records of a dataset whose sample satisfies `predicate(const S&)`, in their order, as a subset that keeps its
-/// `split()` and `train()`. Reads every record once, here; if `get` takes a `SampleInfo`, it is that of epoch 0 without
-/// a seed, so random transforms there differ from those in training. `filter_indices` reads nothing.
+/// Returns the records of a dataset whose sample satisfies `predicate(const S&)`, in order, as a subset with the same
+/// `split()` and `train()`. Reads every record once, immediately. If `get` takes a `SampleInfo`, it is that of epoch 0
+/// without a seed, so random transforms differ from those in training. `filter_indices` reads nothing.
 template <class T, class P>
 auto filter(T dataset, const P& predicate, FilterOptions options) {
   static_assert(!detail::Restarts<detail::pointee_of<T>>,
@@ -59,7 +59,7 @@ auto filter(T dataset, const P& predicate, FilterOptions options) {
 }
 
 /// The same for a stream: the samples that satisfy the predicate; batches stay full. The predicate, and every `map`
-/// below it, run where the stream is read, not in the workers: filter before expensive maps.
+/// below it, run in the thread that reads the stream, not in the workers: filter before expensive maps.
 template <class T, class P>
 auto filter(T source, P predicate) {
   if constexpr (RecordStream<T>) {
@@ -75,8 +75,8 @@ auto filter(T source, P predicate) {
   }
 }
 
-/// The records of any dataset whose number satisfies `predicate(index)`, as a subset that keeps its `split()` and
-/// `train()`: for properties known without reading, such as labels or lengths in a list.
+/// Returns the records whose index satisfies `predicate(index)`, as a subset with the same `split()` and `train()`: for
+/// properties known without reading, such as labels or lengths in a list.
 template <class T, class P>
 auto filter_indices(T dataset, const P& predicate) {
   static_assert(detail::require_numbered<T>());

@@ -1,4 +1,4 @@
-// Records that a subset of a dataset has.
+// Indices of the records in a subset of a dataset.
 #pragma once
 
 #include <concepts>
@@ -13,8 +13,7 @@
 
 namespace danling::inline v0::data {
 
-/// Records that a subset of a dataset has: a list, or a range of a shuffled order (constant memory). Copies share the
-/// list.
+/// Indices of the records in a subset: a list, or a range of a shuffled order (constant memory). Copies share the list.
 class IndexMap {
  public:
   explicit IndexMap(std::vector<std::int64_t> indices);
@@ -24,7 +23,7 @@ class IndexMap {
   std::int64_t operator[](std::int64_t i) const {
     return order_ ? (*order_)(begin_ + i) : (*list_)[static_cast<std::size_t>(i)];
   }
-  /// All indices. @throws DataError when one of `indices` is not in [0, size()); so do the functions below.
+  /// Returns all indices. @throws DataError when one of `indices` is not in [0, size()), as do the functions below.
   std::vector<std::int64_t> to_vector() const;
   std::int64_t at(std::int64_t i) const;
   void map(std::span<const std::int64_t> indices, std::span<std::int64_t> to) const;
@@ -38,7 +37,7 @@ class IndexMap {
   std::optional<Permutation> order_;
 };
 
-/// Sizes of the parts of a dataset: numbers of records, or fractions of all of them.
+/// Sizes of the parts of a dataset, as numbers of records or as fractions.
 class PartSizes {
  public:
   struct Size {
@@ -58,8 +57,9 @@ class PartSizes {
       const std::vector<N>& sizes)  // NOLINT(google-explicit-constructor)
       : sizes_(sizes.begin(), sizes.end()) {}
 
-  /// Number of records in each part of a dataset of `size`; fractions are rounded down, and the remaining records go to
-  /// the first parts, one each. @throws DataError unless they add up to all records.
+  /// Returns the number of records in each part of a dataset of `size`. Rounds fractions down and gives the remaining
+  /// records to the first parts, one each.
+  /// @throws DataError unless they add up to all records.
   std::vector<std::int64_t> counts(std::int64_t size) const;
 
  private:
@@ -67,7 +67,7 @@ class PartSizes {
 };
 
 namespace detail {
-/// The ranges of `sizes` in the order of (seed, size of the dataset).
+/// Returns ranges of `sizes` in the shuffled order of (seed, size of the dataset).
 std::vector<IndexMap> random_parts(const PartSizes& sizes, std::int64_t dataset_size, std::uint64_t seed);
 }  // namespace detail
 

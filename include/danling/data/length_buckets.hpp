@@ -1,4 +1,4 @@
-// Batches of records of similar length, so that padding to the longest costs little.
+// Batches of records of similar length, so that padding is small.
 #pragma once
 
 #include <cstdint>
@@ -14,41 +14,41 @@
 namespace danling::inline v0::data {
 
 struct LengthBucketsOptions {
-  /// The longest record of each bucket but the last, ascending. By default, boundaries of `num_buckets` buckets with
-  /// equal numbers of records, or of fewer buckets if many records have one length.
+  /// Maximum length of each bucket but the last, ascending. By default, quantiles for `num_buckets` buckets with equal
+  /// numbers of records, or for fewer buckets if many records have the same length.
   std::vector<std::int64_t> boundaries = {};
   std::int64_t num_buckets = 10;
-  /// Limit of a process's padded batch: samples times the longest record of its bucket. Batches of short records are
-  /// then larger, up to the loader's `batch_size`, and those of long ones smaller.
+  /// Maximum size of a process's padded batch: samples times the longest record of its bucket. Batches of short records
+  /// are then larger (up to the loader's `batch_size`), those of long records smaller.
   std::optional<std::int64_t> max_tokens = {};
-  /// Visits the records in a new order in every epoch, else in the order of the dataset.
+  /// Shuffles the records in every epoch; otherwise visits them in dataset order.
   bool shuffle = false;
   /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
-/// Puts the visited records into buckets by length, and makes a global batch of each full bucket. The rest comes at the
-/// end, in order of length. `drop_last` leaves out the last visited ones that fill no global batch; with `max_tokens`,
-/// the longest, fewer than there are processes.
+/// Sorts the visited records into buckets by length, and returns a global batch for each full bucket. The remaining
+/// records follow at the end, sorted by length. `drop_last` drops the last visited records that do not fill a global
+/// batch; with `max_tokens`, the longest ones, fewer than there are processes.
 ///
-/// The state holds the position in the order and the records in buckets. Resumed with another batch size, world size,
-/// `boundaries` or `max_tokens`, every record still comes once. Loading a state restores its seed and split.
-/// Records that `drop_last` would leave out stay in the state, so that the layout that ends the epoch decides on them.
+/// The state contains the position in the order and the records in buckets. After resuming with another batch size,
+/// world size, `boundaries` or `max_tokens`, every record is still visited once. Loading a state restores its seed and
+/// split. Records that `drop_last` would drop stay in the state, because the epoch may end with other sizes.
 class LengthBuckets final : public BatchSampler {
  public:
-  /// `lengths[i]` is the length of record i. @throws DataError when one is negative or above `max_tokens`, ConfigError
-  /// when an option does not fit.
+  /// `lengths[i]` is the length of record i.
+  /// @throws DataError when one is negative or above `max_tokens`, ConfigError for invalid options.
   explicit LengthBuckets(const std::vector<std::int64_t>& lengths, LengthBucketsOptions options = {});
-  /// `length(i)` is the constant length of record i in [0, size); called once here, and once an epoch, in one thread at
-  /// a time.
+  /// `length(i)` returns the constant length of record i in [0, size); called once here and once per epoch, in one
+  /// thread at a time.
   LengthBuckets(std::int64_t size, std::function<std::int64_t(std::int64_t)> length, LengthBucketsOptions options = {});
 
-  /// Boundaries of all buckets but the last.
+  /// Returns the maximum lengths of all buckets but the last.
   const std::vector<std::int64_t>& boundaries() const { return options_.boundaries; }
 
   std::optional<std::int64_t> size() const override { return order_.size(); }
-  /// The same in every epoch.
+  /// Equal in every epoch.
   std::optional<std::int64_t> length(const BatchShape& shape) const override;
   void set_epoch(std::int64_t epoch) override;
   std::int64_t next(const BatchShape& shape, std::span<std::int64_t> indices) override;
@@ -71,10 +71,10 @@ class LengthBuckets final : public BatchSampler {
   void choose_boundaries();
   void count_records();
   std::size_t bucket_of(std::int64_t length) const;
-  /// Number of records of `bucket` that fill a global batch.
+  /// Returns the number of records of `bucket` that fill a global batch.
   std::int64_t full(const Bucket& bucket, const BatchShape& shape) const;
-  /// Number of remaining records in the next batch; they are in order of length, and `in_bucket(i)` is the bucket of
-  /// the i-th.
+  /// Returns the number of remaining records in the next batch. They are sorted by length; `in_bucket(i)` returns the
+  /// bucket of the i-th.
   template <class InBucket>
   std::int64_t share_of_rest(std::int64_t rest, const BatchShape& shape, const InBucket& in_bucket) const;
   std::int64_t dropped_of_rest(std::int64_t rest, const BatchShape& shape) const;
@@ -94,7 +94,7 @@ class LengthBuckets final : public BatchSampler {
   bool resting_ = false;             // rest_ holds the remaining records
   std::vector<Waiting> rest_;        // in order of length
   std::size_t rest_taken_ = 0;
-  std::size_t rest_kept_ = 0;  // drop_last leaves out those behind
+  std::size_t rest_kept_ = 0;  // drop_last drops the records after these
 };
 
 }  // namespace danling::inline v0::data

@@ -1,4 +1,4 @@
-// The loader: batches of type B from a dataset or a stream.
+// Loads batches of type B from a dataset or a stream.
 #pragma once
 
 #include <concepts>
@@ -15,15 +15,15 @@
 
 namespace danling::inline v0::data {
 
-/// Reads batches in order, in the calling thread or ahead of it in workers. Without a runner:
-/// `for (Batch& batch : loader)` runs one epoch, the next one each time. Loaders may share a dataset; streams, samplers
-/// and batch samplers hold a position, so each loader needs a separate one.
+/// Reads batches in order, in the calling thread or ahead of it in workers. Without a runner,
+/// `for (Batch& batch : loader)` runs one epoch; the next loop runs the next epoch. Loaders may share a dataset.
+/// Streams, samplers and batch samplers have a position, so each loader needs a separate one.
 template <class B>
 class Loader : public LoaderBase {
   static_assert(detail::require_batch<B>());
 
  public:
-  /// @throws ConfigError when an option does not fit, StateError when `source` is empty.
+  /// @throws ConfigError for invalid options, StateError when `source` is empty.
   explicit Loader(Source<B> source, LoaderOptions options = {})
       : LoaderBase(reader_of(source, options), std::move(options), HasPinMemory<B>), source_(std::move(source)) {}
 
@@ -37,11 +37,11 @@ class Loader : public LoaderBase {
 
   const Source<B>& source() const { return source_; }
 
-  /// The current batch; the caller may change it or move from it. @throws StateError when there is none.
+  /// Returns the current batch; the caller may change it or move from it. @throws StateError without a current batch.
   B& batch() { return *static_cast<detail::SourceSlot<B>&>(current()).batch; }
 
-  /// Metadata of sample `i` of the current batch, with the dataset's `source_info`. @throws StateError when there is no
-  /// current batch, DataError when it has no such sample.
+  /// Returns the metadata of sample `i` of the current batch, with the dataset's `source_info`.
+  /// @throws StateError without a current batch, DataError when it has no such sample.
   Metadata metadata(std::int64_t i) const {
     const BatchInfo& info = this->info();
     check<DataError>(i >= 0 && i < static_cast<std::int64_t>(info.size()), "data.loader", "expected a sample in [0, ",
@@ -78,7 +78,7 @@ class Loader : public LoaderBase {
     Loader* loader_ = nullptr;
   };
 
-  /// Begins the loaded epoch, unless finished, or an epoch started but not read from, else the one after the last.
+  /// Starts the loaded epoch unless it was finished, else an epoch that was started but not read, else the next epoch.
   Iterator begin() {
     start_upcoming_epoch();
     return Iterator(this);

@@ -1,4 +1,4 @@
-// The part of a loader that does not depend on the batch type: epochs, positions, state. Training loops use this.
+// The part of a loader that does not depend on the batch type: epochs, positions, state. Used by training loops.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace danling::inline v0::data {
 namespace detail {
 struct LoaderEngine;
 
-/// Whether an accelerator copies faster from page-locked memory.
+/// True if an accelerator copies faster from page-locked memory.
 bool can_use_pinned_memory();
 
-/// Number of visits of a loader. Moving the loader ends the current visit, which refers to it by address.
+/// Counts the visits of a loader. Moving the loader ends the current visit, which refers to it by address.
 class VisitCount {
  public:
   VisitCount() = default;
@@ -37,13 +37,12 @@ class VisitCount {
 };
 }  // namespace detail
 
-/// Iterates over epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. For one thread. A
-/// moved-from loader can only be destroyed or assigned to; the move ends visits and iterators.
+/// Iterates over epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. Use it in one
+/// thread. A moved-from loader can only be destroyed or assigned to; the move ends visits and iterators.
 ///
-/// With `Shard::parts` a process gets several batches of each global batch, one `next()` after another. Lengths,
-/// positions, steps and states count global batches, as if a process with one share counted, so they do not depend on
-/// the number of processes. A global batch counts as delivered with the process's last part of it; all parts are read
-/// before the first is delivered.
+/// With `Shard::parts`, a process gets several batches of each global batch, by one `next()` each. Lengths, positions,
+/// steps and states count global batches, so they do not depend on the number of processes. A global batch counts as
+/// delivered with the process's last part; all parts are read before the first is delivered.
 class LoaderBase {
  public:
   virtual ~LoaderBase();
@@ -51,89 +50,94 @@ class LoaderBase {
   LoaderBase& operator=(const LoaderBase&) = delete;
 
   const LoaderOptions& options() const { return options_; }
-  /// Samples in an epoch, over all ranks; nothing if unknown, as for a stream.
+  /// Number of samples in an epoch, over all ranks; nullopt if unknown, as for a stream.
   std::optional<std::int64_t> num_samples() const;
-  /// Batches of this rank in a whole epoch (global batches in which it has samples); nothing if unknown.
+  /// Number of batches of this rank in an epoch (global batches in which it has samples); nullopt if unknown.
   std::optional<std::int64_t> length() const;
 
-  /// Global batches in a whole epoch: the same on all ranks, of which one may have no samples in the last. Nothing if
+  /// Number of global batches in an epoch, equal on all ranks; a rank may have no samples in the last one. nullopt if
   /// unknown.
   std::optional<std::int64_t> num_steps() const;
 
-  /// Begins `epoch` at its first batch, or at the position of a state of this epoch loaded since the last call. Waits
-  /// for the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`). @throws StateError, and
-  /// changes nothing, while another loader is in an epoch of the same stream or batch sampler.
+  /// Starts `epoch` at its first batch, or at the position of a state of this epoch that was loaded since the last
+  /// call. Waits for samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`).
+  /// @throws StateError, without changes, while another loader is in an epoch of the same stream or batch sampler.
   void start_epoch(std::int64_t epoch);
-  /// Starts the epoch of a loaded state, else epoch 0, unless an epoch is started: `next()` then reads on in it.
+  /// Starts the epoch of a loaded state, else epoch 0; does nothing if an epoch is in progress.
   void ensure_started();
-  /// Makes the next batch current; returns false at the end of the epoch, and from then on. A failed read throws a
-  /// DataError that names the records, with the original nested in it; the position stays, and the next call reads that
-  /// batch again. @throws StateError before `start_epoch`.
+  /// Makes the next batch current; returns false at the end of the epoch, and on further calls. A failed read throws a
+  /// DataError that names the records and nests the original error; the position does not change, and the next call
+  /// retries.
+  /// @throws StateError before `start_epoch`.
   bool next();
-  /// Whether the current batch is the last of this rank in its epoch.
+  /// Returns true if the current batch is the last of this rank in the epoch.
   bool is_last() const { return last_; }
-  /// Whether it is, and no other process has more batches in this epoch, as far as the source knows.
+  /// Returns true if is_last(), and no other rank has more batches in this epoch, as far as the source knows.
   bool is_last_of_all() const { return last_ && missed_steps() == 0; }
-  /// Number of the current batch among those of this process in its global batch, in [0, `num_parts()`): share
+  /// Index of the current batch among this process's parts of the global batch, in [0, `num_parts()`): share
   /// `shard.rank` + part. 0 without `Shard::parts`.
   std::int64_t part() const { return step_ != nullptr ? part_ : 0; }
-  /// Batches of this process in the current global batch: `shard.parts`, or fewer in the last of an epoch that has no
-  /// samples for the others. 0 when there is no current batch.
+  /// Number of this process's batches in the current global batch: `shard.parts`, or fewer if the last one of an epoch
+  /// has too few samples. 0 without a current batch.
   std::int64_t num_parts() const { return step_ != nullptr ? step_->num_parts : 0; }
-  /// Whether the current batch is this process's last one of its global batch, or there is no current batch. Then the
-  /// loader stands between global batches.
+  /// Returns true if the current batch is this process's last part of its global batch, or there is no current batch.
+  /// The loader is then between global batches.
   bool is_last_part() const { return step_ == nullptr || part_ + 1 == step_->num_parts; }
 
-  /// Takes another share of the global batches: after the number of processes has changed. Ends the epoch in progress;
-  /// call `load_state_dict` or `start_epoch` next. Waits for the samples that workers are reading.
-  /// @throws ConfigError for an invalid share, and changes nothing.
+  /// Sets this process's share of the global batches, after the number of processes has changed. Ends the epoch in
+  /// progress; call `load_state_dict` or `start_epoch` next. Waits for samples that workers are reading.
+  /// @throws ConfigError, without changes, for an invalid share.
   void reshard(const Shard& shard);
 
   /// -1 before the first `start_epoch`.
   std::int64_t epoch() const { return epoch_; }
-  /// Batches delivered in this epoch. After resuming with another batch size or number of processes: samples delivered
-  /// over samples in a global batch, rounded up.
+  /// Number of batches delivered in this epoch. After resuming with another batch size or number of processes:
+  /// delivered samples divided by the global batch size, rounded up.
   std::int64_t position() const { return batches_; }
-  /// Batches delivered over all epochs; in those before this one, also last ones without samples for this rank.
+  /// Number of batches delivered over all epochs; in earlier epochs including last batches without samples for this
+  /// rank.
   std::int64_t global_step() const { return global_step_; }
-  /// Samples delivered in this epoch, on all ranks.
+  /// Number of samples delivered in this epoch, on all ranks.
   std::int64_t samples() const { return samples_; }
 
-  /// Samples in the current batch; 0 when there is none.
+  /// Number of samples in the current batch; 0 without one.
   std::int64_t batch_size() const { return batch_size_; }
-  /// Samples at the end of it that repeat others, so that all ranks have equal numbers.
+  /// Number of samples at the end of the current batch that repeat others, so that all ranks have equal numbers.
   std::int64_t num_padding() const { return current_ != nullptr ? current_->info.num_padding : 0; }
-  /// Samples in the current batches of all ranks, without padding; of a stream that ends, as far as this rank knows.
+  /// Number of samples on all ranks at this step, without padding; near the end of a stream, as far as this rank knows.
   std::int64_t global_batch_size() const { return current_ != nullptr ? current_->info.global_size : 0; }
-  /// Info of the current batch. @throws StateError when there is none.
+  /// Returns the info of the current batch. @throws StateError without one.
   const BatchInfo& info() const { return current().info; }
 
-  /// Epoch, samples delivered (the current batch included) and the seed and settings of the order; `finished` at the
-  /// end of the epoch. The same bytes for the same position, whatever workers have read ahead and however many they
-  /// are. Between two parts of a global batch it is the state before that global batch. With `in_order: false` also the
-  /// samples delivered behind the first gap; with several processes these are of this rank only, and `merge_states`
-  /// combines the states of all ranks. Otherwise all ranks have the same state, except after a last batch that not all
-  /// of them have: save that of rank 0.
+  /// Returns epoch, delivered samples (including the current batch), seed and settings of the order; `finished` at the
+  /// end of the epoch. Equal positions have equal bytes, independent of workers and read-ahead. Between two parts of a
+  /// global batch, it is the state before that global batch.
+  ///
+  /// With `in_order: false` it also contains the samples delivered after the first gap. With several processes these
+  /// are only of this rank; `merge_states` combines the states of all ranks. Otherwise all ranks have the same state,
+  /// except after a last batch in which not all have samples: save the state of rank 0.
   State state_dict() const;
-  /// Resumes behind the delivered samples, in order, at the next `start_epoch` of the state's epoch; the batch size,
-  /// number of workers and number of processes may differ. Restores the seed of the order and of random transforms.
-  /// Waits for the samples that workers are reading. @throws StateError, and changes nothing, when the state is of
-  /// another kind or number of records, or another loader is in an epoch of the same stream.
+  /// Resumes after the delivered samples, in order, at the next `start_epoch` of the state's epoch; batch size, number
+  /// of workers and number of processes may differ. Restores the seed of the order and of random transforms. Waits for
+  /// samples that workers are reading.
+  /// @throws StateError, without changes, when the state is of another kind or number of records, or another loader is
+  /// in an epoch of the same stream.
   void load_state_dict(const State& state);
   /// Combines the states of all ranks into one, for `in_order: false` with several processes: gather them after the
-  /// same number of batches. Returns the first of other states unchanged. @throws StateError when they do not belong
-  /// together.
+  /// same number of batches. Returns the first of other states unchanged.
+  /// @throws StateError when they do not belong together.
   static State merge_states(std::span<const State> states);
 
  protected:
-  /// @throws ConfigError for an invalid option; `can_pin`: whether the batch type has `pin_memory`.
+  /// @param can_pin  the batch type has `pin_memory`
+  /// @throws ConfigError for an invalid option
   LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOptions options, bool can_pin);
   LoaderBase(LoaderBase&&) noexcept;
   LoaderBase& operator=(LoaderBase&&) noexcept;
 
-  /// Begins the loaded, unfinished epoch, or an epoch started but not read from, else the one after the last.
+  /// Starts the loaded epoch unless it was finished, else an epoch that was started but not read, else the next epoch.
   void start_upcoming_epoch();
-  /// @throws StateError when there is none.
+  /// @throws StateError without a current batch.
   detail::BatchSlot& current() const;
 
  private:
@@ -159,14 +163,14 @@ class LoaderBase {
   std::int64_t global_step_ = 0;
   std::int64_t batch_size_ = 0;
   bool last_ = false;
-  bool finished_ = false;                     // all batches of the epoch were delivered
+  bool finished_ = false;                     // all batches of the epoch are delivered
   bool started_ = false;                      // start_epoch was called
   bool loaded_ = false;                       // a state waits for start_epoch
   bool untouched_ = false;                    // next was not called since start_epoch
   bool resumes_ = false;                      // the loaded state is of an epoch that a visit interrupted
-  detail::VisitCount visit_;                  // count at the current visit, or at the event that ended it
+  detail::VisitCount visit_;                  // number of the current visit, or of the event that ended it
   std::optional<State> saved_position_ = {};  // set by a visit: the position to return to
-  bool saved_in_epoch_ = false;               // the epoch was started
+  bool saved_in_epoch_ = false;               // the epoch was started when the position was saved
 };
 
 }  // namespace danling::inline v0::data

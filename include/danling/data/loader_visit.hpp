@@ -1,4 +1,4 @@
-// A pass over a loader that restores its position.
+// A pass over a loader that restores the loader's position afterwards.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace danling::inline v0::data {
 
-/// Begins an epoch at its first batch, whatever was loaded. With `keep`, the end of the visit, by any path, returns the
-/// loader to the place behind its last delivered batch, with its counts; until then its `state_dict()` is of that
-/// place. Batches that workers had read ahead are read again. A stream, which has one position, is restored from its
-/// state. For one thread; the loader must outlive it. Another visit, `start_epoch`, `next` and `load_state_dict` of the
-/// loader end it.
+/// Starts an epoch at its first batch, regardless of a loaded state. With `keep`, the end of the visit returns the
+/// loader to the position after its last delivered batch, with its counts, also on exceptions; until then
+/// `state_dict()` returns that position. Batches that workers had read ahead are read again. A stream is restored from
+/// its state. Use it in one thread; the loader must outlive it. Another visit, `start_epoch`, `next` and
+/// `load_state_dict` of the loader end it.
 class LoaderVisit {
  public:
-  /// @throws StateError with `keep` where one process does not know the position (`in_order: false` in several), and
-  /// between two parts of a global batch.
+  /// @throws StateError with `keep`, if one process does not know the position (`in_order: false` with several
+  /// processes), or between two parts of a global batch.
   LoaderVisit(LoaderBase& loader, std::int64_t epoch, bool keep);
   /// Ends the visit. If restoring fails, the loader's next `start_epoch` retries and throws.
   ~LoaderVisit();
@@ -25,7 +25,7 @@ class LoaderVisit {
 
   /// As `LoaderBase::next`. @throws StateError when the visit has ended.
   bool next();
-  /// Ends the visit now; throws if that fails.
+  /// Ends the visit now; throws if restoring fails.
   void end();
 
  private:

@@ -34,11 +34,11 @@ class MapDataset : public detail::ParentDataset<T> {
   std::int64_t below_ = Parent::random_layers();
 };
 
-/// The dataset or stream with `function(sample)` or `function(sample, const SampleInfo&)` applied to every sample when
-/// it is read: in the workers, in several threads at a time. Random numbers come from `info.random()`, and differ
-/// between nested maps. Accepts an object that has `get`, a shared pointer to one, batches with `uncollate`, or a
-/// stream of records, and returns an object for loaders, `make_dataset` or `make_stream`, and the other combinators.
-/// For whole batches: `map_batches`.
+/// Applies `function(sample)` or `function(sample, const SampleInfo&)` to every sample of a dataset or stream when it
+/// is read: in the workers, in several threads at a time. Random numbers come from `info.random()` and differ between
+/// nested maps. Accepts an object with `get`, a shared pointer to one, batches with `uncollate`, or a stream of
+/// records. Returns an object for loaders, `make_dataset` or `make_stream`, and other combinators. For whole batches
+/// use `map_batches`.
 template <class T, class F>
 auto map(T source, F function) {
   if constexpr (RecordStream<T>) {

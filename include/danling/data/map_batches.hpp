@@ -89,8 +89,8 @@ class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
 
 /// Applies `function(batch)` or `function(batch, const BatchInfo&)` to batches when they are read: in the workers, in
 /// several threads at a time. Random numbers come from `info.random(i)`, and for mixing samples from
-/// `info.batch_random()`; they differ between nested maps. Accepts a dataset or a stream, or a shared pointer to one,
-/// and returns an object.
+/// `info.batch_random()`; they differ between nested maps. Accepts a dataset, a stream, or a shared pointer to one, and
+/// returns an object.
 template <class T, class F>
 auto map_batches(T source, F function) {
   static_assert(detail::YieldsBatches<T>, "map_batches needs a dataset or a stream, or a std::shared_ptr to one");

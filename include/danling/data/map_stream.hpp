@@ -25,7 +25,7 @@ class MapStream {
   MapStream(T base, F function) : base_(std::move(base)), function_(std::move(function)) {}
 
   std::optional<Record> next() { return base_.next(); }
-  /// Without `info` if neither the stream below nor the function takes it: then a filter may follow.
+  /// Takes no `info` if neither the stream below nor the function takes it: then a filter may follow.
   auto make(Record record) const requires(!detail::MakesInformed<T> && !detail::MapsInformed<F, Before, SampleInfo>) {
     return std::invoke(function_, detail::make_sample(base_, std::move(record)));
   }

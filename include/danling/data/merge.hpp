@@ -27,8 +27,8 @@ concept FreeMerge = requires(std::vector<B> parts, std::span<const std::int64_t>
 };
 }  // namespace detail
 
-/// A free `B merge_batches(std::vector<B> parts, std::span<const std::int64_t> order)` beside the type merges batches;
-/// `Batch` and tensors need none.
+/// Types that can be merged: by a function `B merge_batches(std::vector<B> parts, std::span<const std::int64_t> order)`
+/// in the namespace of the type; `Batch` and tensors need none.
 template <class B>
 concept Mergeable = std::same_as<B, at::Tensor> || std::same_as<B, Batch> || detail::FreeMerge<B>;
 
@@ -47,8 +47,8 @@ struct MergeBatches {
 };
 }  // namespace detail
 
-/// Merges `parts` into one batch whose sample i is sample `order[i]` of their concatenation. For `Batch`: tensors are
-/// joined along their first dimension, lists of texts too, trees part by part, and normalizers are added up.
+/// Merges `parts` into one batch whose sample i is sample `order[i]` of their concatenation. For `Batch`: concatenates
+/// tensors along their first dimension, and lists of text; merges trees part by part; adds up normalizers.
 /// @throws DataError when the parts do not fit together.
 inline constexpr detail::MergeBatches merge_batches{};
 

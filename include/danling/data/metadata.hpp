@@ -1,4 +1,4 @@
-// Metadata of a sample: its index, its place in training, its origin.
+// Metadata of a sample: its index, its position in training, its origin.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace danling::inline v0::data {
 
-/// Metadata of a sample. A value: the functions return changed copies. (Datarax: `datarax.typing.Metadata`.)
+/// Metadata of a sample. Its functions return changed copies. (Datarax: `datarax.typing.Metadata`.)
 struct Metadata {
   /// Index of the record in its dataset, or its number in a stream.
   std::int64_t index = 0;
   std::int64_t epoch = 0;
-  /// Batches that the loader delivered before this one, over all epochs.
+  /// Number of batches that the loader delivered before this one, over all epochs.
   std::int64_t global_step = 0;
-  /// Position of the batch in its epoch.
+  /// Index of the batch in its epoch.
   std::optional<std::int64_t> batch_idx = {};
   /// Rank of the process that reads the sample, among those that share an epoch; with `Shard::parts` the share.
   std::optional<std::int64_t> shard_id = {};
@@ -29,25 +29,26 @@ struct Metadata {
   /// Origin of the record, as a map; null if the dataset does not provide it.
   State source_info = {};
 
-  /// Unrelated keys made from `rng_key`; all empty when there is none. @throws DataError when `num` is negative.
+  /// Returns unrelated keys derived from `rng_key`, or empty ones without a key. @throws DataError when `num` is
+  /// negative.
   std::vector<std::optional<RandomKey>> split_rng(std::int64_t num = 2) const;
-  /// With the next key (the second of two that `rng_key` splits into); unchanged without a key.
+  /// Returns a copy with the next key (the second of two that `rng_key` splits into); unchanged without a key.
   Metadata next_rng() const;
   Metadata increment_step() const;
-  /// The next epoch, at batch 0.
+  /// Returns a copy for the next epoch, at batch 0.
   Metadata increment_epoch() const;
-  /// The next batch; 0 when there was none.
+  /// Returns a copy for the next batch; batch 0 if there was none.
   Metadata increment_batch() const;
   Metadata with_shard(std::int64_t shard_id) const;
-  /// With the fields set in `other`: its numbers that are not 0, and its other fields that are not empty.
+  /// Returns a copy with the fields that `other` sets: numbers other than 0, and other fields that are not empty.
   Metadata merge(const Metadata& other) const;
-  /// Unchanged if there is no other.
+  /// Returns an unchanged copy if there is no other.
   Metadata merge(const std::optional<Metadata>& other) const;
 
-  /// A map with all fields, null for empty ones; the key as a pair of numbers, `entry_key` as `record_key`.
+  /// Returns a map with all fields, null for empty ones; the key as a pair of numbers, `entry_key` as `record_key`.
   State to_dict() const;
-  /// Inverse of `to_dict`; missing fields keep their default, and `key` is an alias of `record_key`.
-  /// @throws StateError for an unknown field or another kind of value.
+  /// Inverse of `to_dict`; missing fields keep their defaults, and `key` is an alias of `record_key`.
+  /// @throws StateError for an unknown field or a value of another kind.
   static Metadata from_dict(const State& dict);
 };
 

@@ -15,7 +15,7 @@ namespace danling::inline v0::data {
 namespace detail {
 class Offsets {
  public:
-  /// @throws DataError when there is no part.
+  /// @throws DataError without parts.
   explicit Offsets(const std::vector<std::int64_t>& sizes);
 
   std::int64_t size() const { return ends_.back(); }
@@ -26,20 +26,21 @@ class Offsets {
   /// @throws DataError when `index` is not in [0, size()).
   Place operator[](std::int64_t index) const;
 
-  /// One part's records of a batch.
+  /// The records of a batch that one part has.
   struct Share {
     std::size_t part;
     std::vector<std::int64_t> indices;  // indices in the part
     std::vector<std::size_t> samples;   // positions in the batch
   };
-  /// The parts that have records of the batch, in their order; of an empty batch the first. @throws as `operator[]`.
+  /// Returns the parts that have records of the batch, in order; for an empty batch the first part. @throws as
+  /// `operator[]`.
   std::vector<Share> shares(std::span<const std::int64_t> indices) const;
 
  private:
   std::vector<std::int64_t> ends_;
 };
 
-/// The split that all parts name, else empty.
+/// Returns the split that all parts share, or an empty string.
 std::string common_split(const std::vector<std::string>& splits);
 
 template <class Parts>

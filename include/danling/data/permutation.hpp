@@ -9,11 +9,11 @@
 
 namespace danling::inline v0::data {
 
-/// The key of an epoch's order: any change of seed, epoch or split gives an unrelated one.
+/// Returns the key of an epoch's order: any change of seed, epoch or split yields an unrelated key.
 std::uint64_t order_key(std::uint64_t seed, std::int64_t epoch, std::string_view split);
 
-/// A keyed bijection of [0, size): an alternating Feistel network over a rectangle of at least `size` cells whose
-/// sides are near its square root, walked until it lands inside. Constant memory, the same on every machine.
+/// A keyed bijection of [0, size): an alternating Feistel network over a rectangle of at least `size` cells with nearly
+/// equal sides, repeated until the result is below `size` (cycle walking). Constant memory, equal on every machine.
 /// (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002: generalised Feistel and cycle walking.)
 class Permutation {
  public:
@@ -22,16 +22,16 @@ class Permutation {
 
   std::int64_t size() const { return size_; }
 
-  /// Position of `index` in [0, size); meaningless for others.
+  /// Returns the element at `index` in [0, size); undefined for other indices.
   std::int64_t operator()(std::int64_t index) const;
 
-  /// Positions of `begin`, `begin` + 1, ..., all below `size()`: a batch of them is much faster.
+  /// Writes the elements at `begin`, `begin` + 1, ..., all below `size()`; much faster than single calls.
   void fill(std::int64_t begin, std::span<std::int64_t> to) const;
 
  private:
   static constexpr std::size_t max_rounds = 24;
 
-  /// `cell`, encrypted until it is below `size()`.
+  /// Encrypts `cell` until it is below `size()`.
   std::uint64_t walk(std::uint64_t cell) const;
 
   std::int64_t size_;

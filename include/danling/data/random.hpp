@@ -1,4 +1,4 @@
-// Random numbers computed from a key: the same in any thread, at any time, on any machine.
+// Random numbers computed from a key: equal in any thread, at any time, on any machine.
 #pragma once
 
 #include <array>
@@ -8,9 +8,9 @@
 
 namespace danling::inline v0::data {
 
-/// A key of random numbers. New keys come from old ones by `split` and `fold_in`; a key is used once.
-/// The same numbers as JAX's default keys (Threefry-2x32, partitionable): `RandomKey::of(s)` is `jax.random.key(s)`.
-/// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.)
+/// A key of random numbers. Derive new keys by `split` and `fold_in`; use each key once. Produces the numbers of JAX's
+/// default keys (Threefry-2x32, partitionable): `RandomKey::of(s)` is `jax.random.key(s)`. (Salmon et al., "Parallel
+/// random numbers: as easy as 1, 2, 3", 2011.)
 struct RandomKey {
   std::uint32_t high = 0;
   std::uint32_t low = 0;
@@ -19,16 +19,16 @@ struct RandomKey {
     return {static_cast<std::uint32_t>(seed >> 32), static_cast<std::uint32_t>(seed)};
   }
 
-  /// An unrelated key for every `data`.
+  /// Returns an unrelated key for every `data`.
   RandomKey fold_in(std::uint64_t data) const;
-  /// `num` unrelated keys.
+  /// Returns `num` unrelated keys.
   std::vector<RandomKey> split(std::int64_t num = 2) const;
 
   bool operator==(const RandomKey&) const = default;
 };
 
-/// Draws numbers from a key, one after another. Satisfies std::uniform_random_bit_generator; the functions below return
-/// the same numbers with every standard library, unlike its distributions.
+/// Draws numbers from a key. Satisfies std::uniform_random_bit_generator. Unlike std distributions, the functions below
+/// return the same numbers with every standard library.
 class Random {
  public:
   using result_type = std::uint64_t;
@@ -38,19 +38,20 @@ class Random {
   explicit Random(RandomKey key) : key_(key) {}
 
   result_type operator()();
-  /// In [0, 1), a multiple of 2^-53.
+  /// Uniform in [0, 1), a multiple of 2^-53.
   double uniform();
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
-  /// In [0, bound). @throws DataError when `bound` is not above 0.
+  /// Uniform integer in [0, bound). @throws DataError when `bound` is not above 0.
   std::int64_t below(std::int64_t bound);
-  /// True with this probability.
+  /// Returns true with this probability.
   bool chance(double probability) { return uniform() < probability; }
   /// Standard normal (Box-Muller).
   double normal();
-  /// Gamma with this shape above 0 and scale 1 (Marsaglia and Tsang, "A simple method for generating gamma variables",
-  /// 2000). @throws DataError for another shape.
+  /// Gamma distribution with this shape, above 0, and scale 1 (Marsaglia and Tsang, "A simple method for generating
+  /// gamma variables", 2000).
+  /// @throws DataError for another shape.
   double gamma(double shape);
-  /// In [0, 1], shapes above 0. @throws DataError for others.
+  /// Beta distribution in [0, 1]; shapes above 0. @throws DataError for other shapes.
   double beta(double a, double b);
 
  private:

@@ -1,4 +1,4 @@
-// Single records by index, for combinators of datasets.
+// Access to single records by index, for combinators of datasets.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ template <class T>
 concept BatchesOfOne = !GetsRecords<T> && BatchSource<T> && requires {
   requires Uncollates<batch_of<T>>;
 };
-/// Whether `get` reads a batch of one: then reading many records as a batch is faster.
+/// True if `get` reads a batch of one: reading many records as a batch is then faster.
 template <class T>
 concept ReadsWhole = BatchesOfOne<T> || requires {
   requires T::uncollates;
@@ -41,7 +41,7 @@ auto record_at(T& object, std::int64_t index, const SampleInfo& info) {
   }
 }
 
-/// A record without a loader: in epoch 0, without a seed.
+/// Reads a record without a loader: in epoch 0, without a seed.
 template <class T>
 auto look_at(T& dataset, std::int64_t index) {
   const BatchInfo info = BatchInfo::of({&index, 1});
@@ -49,8 +49,8 @@ auto look_at(T& dataset, std::int64_t index) {
 }
 }  // namespace detail
 
-/// `size()` and `get(index)` or `get(index, const SampleInfo&)`, in the type or in the pointee of a shared pointer; no
-/// `collate` is needed. Or batches with `uncollate`.
+/// Has `size()` and `get(index)` or `get(index, const SampleInfo&)`, in the type or the pointee of a shared pointer,
+/// without need of a `collate`; or has batches with `uncollate`.
 template <class T>
 concept RecordSource = detail::Sized<detail::pointee_of<T>> &&
     (detail::GetsRecords<detail::pointee_of<T>> || detail::BatchesOfOne<detail::pointee_of<T>>);
@@ -69,7 +69,7 @@ struct RecordOf<T> {
   using type = record_of<T>;
 };
 
-/// Base of datasets over another one. Shares it, and forwards its declarations and its collate.
+/// Base of datasets over another dataset. Shares it, and forwards its declarations and its collate.
 template <class T>
 class ParentDataset {
  public:
@@ -94,13 +94,13 @@ class ParentDataset {
   std::shared_ptr<T> base_;
 };
 
-/// Whether `T` is read sequentially, as streams are.
+/// True if `T` is read sequentially, like a stream.
 template <class T>
 concept Restarts = requires(T& object, std::int64_t epoch) {
   object.reset(epoch);
 };
 
-/// Fails to compile with the reason why `T` has no single samples.
+/// Fails to compile, with the reason, if `T` has no single samples.
 template <class T>
 constexpr bool require_records() {
   using D = pointee_of<T>;
@@ -120,7 +120,7 @@ constexpr bool require_records() {
   return true;
 }
 
-/// Fails to compile with the reason why records of `T` cannot be chosen by index.
+/// Fails to compile, with the reason, if records of `T` cannot be selected by index.
 template <class T>
 constexpr bool require_numbered() {
   using D = pointee_of<T>;

@@ -1,4 +1,4 @@
-// Streams of single records: read one after another, made into samples by workers.
+// Streams of single records: read sequentially, converted to samples by workers.
 #pragma once
 
 #include <concepts>
@@ -39,7 +39,7 @@ concept MakesPlain = requires(const T& object, yielded<T> record) {
   object.make(std::move(record));
 };
 
-/// The sample of a record; the record itself if `T` has no `make`.
+/// Returns the sample of a record; the record itself if `T` has no `make`.
 template <class T>
 auto make_sample(const T& object, yielded<T> record, const SampleInfo& info) {
   if constexpr (MakesInformed<T>) {
@@ -50,7 +50,7 @@ auto make_sample(const T& object, yielded<T> record, const SampleInfo& info) {
     return record;
   }
 }
-/// The same, for a stream that does not take the info.
+/// The same for a stream that does not take the info.
 template <class T>
 requires(!MakesInformed<T>) auto make_sample(const T& object, yielded<T> record) {
   if constexpr (MakesPlain<T>) {
@@ -64,10 +64,10 @@ using made = std::remove_cvref_t<decltype(make_sample(std::declval<const T&>(), 
                                                       std::declval<const SampleInfo&>()))>;
 }  // namespace detail
 
-/// `next()` yields std::optional of a record, one thread at a time; `reset(epoch)`, `state_dict()`,
-/// `load_state_dict(state)` as in `Stream`. `make(record) const` or `make(record, const SampleInfo&) const`, if
-/// present, turns a record into a sample, in several threads at a time, also concurrently with `next()` and `skip(n)`.
-/// `skip(n)`, if present, skips up to n records and returns their number.
+/// `next()` returns std::optional of a record, in one thread at a time; `reset(epoch)`, `state_dict()`,
+/// `load_state_dict(state)` as in `Stream`. Optional: `make(record) const` or `make(record, const SampleInfo&) const`
+/// converts a record to a sample, in several threads at a time, also concurrently with `next()` and `skip(n)`;
+/// `skip(n)` skips up to n records and returns their number.
 template <class T>
 concept RecordStream = detail::Restartable<T> && requires {
   typename detail::yielded<T>;
@@ -91,7 +91,7 @@ std::int64_t skip_records(T& object, std::int64_t count) {
   }
 }
 
-/// As `random_layers_of` does for datasets.
+/// As `random_layers_of` for datasets.
 template <class T>
 std::int64_t random_layers_of_stream(const T& object) {
   if constexpr (requires {

@@ -1,4 +1,4 @@
-// One record of a dataset, and its collation to batches.
+// One record of a dataset, and its collation.
 #pragma once
 
 #include <concepts>
@@ -21,15 +21,15 @@ struct Sample {
   at::Tensor input = {};
   /// Undefined for samples without a target.
   at::Tensor target = {};
-  /// Null, or a map of further data of the record: tensors, numbers, texts, nested.
+  /// Null, or a map of other data of the record: tensors, numbers, text, nested.
   State extra = {};
 };
 
-/// Stacks the samples along a new first dimension; `extra` by the rules of `default_collate`. @throws CollateError when
-/// shapes, dtypes or the contents of `extra` differ, naming the first such sample, or when only some samples have a
-/// target.
+/// Stacks the samples along a new first dimension; collates `extra` as `default_collate`.
+/// @throws CollateError with the first sample whose shapes, dtypes or contents of `extra` differ, or when only some
+/// samples have a target.
 Batch collate(std::vector<Sample> samples);
-/// By `collate`, `collate_padded` or `collate_nested`.
+/// Calls `collate`, `collate_padded` or `collate_nested`.
 Batch collate(std::vector<Sample> samples, Collation collation);
 
 namespace detail {
@@ -53,7 +53,8 @@ template <class T, class S>
 concept HasCollate = std::is_object_v<S> &&
     (MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>);
 
-/// Collates by a member of the dataset, else of the sample's type, else a free function beside it, else by the default.
+/// Collates by a member of the dataset, else of the sample type, else a free function in its namespace, else by
+/// default.
 template <class T, class S>
 requires HasCollate<T, S>
 auto collate_with(T& object, std::vector<S> samples) {
@@ -69,8 +70,8 @@ auto collate_with(T& object, std::vector<S> samples) {
 }
 }  // namespace detail
 
-/// There is a `collate(std::vector<S>)` that returns a batch: a member of `T`, a static member of `S`, a function
-/// beside `S`, or `default_collate`.
+/// True if a `collate(std::vector<S>)` returns a batch: a member of `T`, a static member of `S`, a function in the
+/// namespace of `S`, or `default_collate`.
 template <class T, class S>
 concept Collates = detail::HasCollate<T, S>;
 

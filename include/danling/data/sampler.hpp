@@ -12,32 +12,32 @@
 
 namespace danling::inline v0::data {
 
-/// The order of an epoch as a function of the position in it, so that resuming in the middle costs nothing.
-/// It is the order of all processes together: loaders assign each process its part (`world_size`).
+/// Defines the order of an epoch as a function of the position, so that resuming inside an epoch costs nothing. The
+/// order covers all processes: loaders assign each process its part (`world_size`).
 class Sampler {
  public:
   virtual ~Sampler();
 
-  /// Positions in an epoch.
+  /// Number of positions in an epoch.
   virtual std::int64_t size() const = 0;
-  /// Chooses the order of `epoch`. Called before the first `fill` of each epoch.
+  /// Sets the epoch. Called before the first `fill` of each epoch.
   virtual void set_epoch(std::int64_t epoch) = 0;
-  /// Writes the records at positions `position`, `position` + 1, ... of the epoch; all are below `size()`. Loaders call
-  /// it in one thread at a time, though not always the same.
+  /// Writes the record indices at positions `position`, `position` + 1, ... of the epoch; all are below `size()`.
+  /// Loaders call it in one thread at a time, but not always the same thread.
   virtual void fill(std::int64_t position, std::span<std::int64_t> indices) const = 0;
 
-  /// Whether an epoch repeats records; their keys then depend on the position too.
+  /// Returns true if an epoch repeats records; their keys then also depend on the position.
   virtual bool repeats() const { return false; }
-  /// Whether this is already one process's share: loaders of several processes refuse such a sampler.
+  /// Returns true if the sampler already contains only one process's share: loaders of several processes reject it.
   virtual bool sharded() const { return false; }
 
-  /// Parameters of the order besides the epoch; a map with at least `type`.
+  /// Returns the parameters of the order except the epoch: a map with at least `type`.
   virtual State state_dict() const = 0;
-  /// Continues the order of a saved sampler. @throws StateError when it is of another kind, or of another size.
+  /// Continues the order of a saved sampler. @throws StateError when its type or size differs.
   virtual void load_state_dict(const State& state) = 0;
 };
 
-/// 0, 1, ..., size-1.
+/// The order 0, 1, ..., size-1.
 class SequentialSampler final : public Sampler {
  public:
   explicit SequentialSampler(std::int64_t size) : size_(size) {}
@@ -52,21 +52,21 @@ class SequentialSampler final : public Sampler {
 };
 
 struct RandomSamplerOptions {
-  /// Positions in an epoch; by default all records once. With fewer, epochs visit different records; with more, no
-  /// record repeats before all were visited.
+  /// Number of positions in an epoch; by default all records once. If smaller, epochs visit different records; if
+  /// larger, no record repeats before all were visited.
   std::optional<std::int64_t> num_samples = {};
-  /// Draws every position from all records, independently.
+  /// Draws every position independently from all records.
   bool replacement = false;
-  /// Determines the order, with the epoch and `split`.
+  /// Determines the order, together with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
-/// A new order of all records in every epoch, which depends on (seed, epoch, split) only, never on a generator.
-/// Constant memory. Loading a state restores its seed and split, so that the saved order continues.
+/// A new order of all records in every epoch; it depends only on (seed, epoch, split), not on a generator. Constant
+/// memory. Loading a state restores its seed and split, so that the saved order continues.
 class RandomSampler final : public Sampler {
  public:
-  /// @throws DataError when there is no record to draw from, or `num_samples` is negative.
+  /// @throws DataError when there is no record to draw, or `num_samples` is negative.
   RandomSampler(std::int64_t size, RandomSamplerOptions options);
   RandomSampler(std::int64_t size, std::uint64_t seed, std::string split = {})
       : RandomSampler(size, {.seed = seed, .split = std::move(split)}) {}

@@ -1,4 +1,4 @@
-// Datasets and streams as shared pointers to their interfaces.
+// Conversion of datasets and streams to shared pointers to their interfaces.
 #pragma once
 
 #include <concepts>
@@ -21,7 +21,7 @@ concept SharedStream = !std::same_as<T, pointee_of<T>> && requires(const pointee
 template <class T>
 concept YieldsBatches = SharedStream<T> || DatasetLike<pointee_of<T>> || StreamLike<T>;
 
-/// A shared pointer to a `Dataset<B>` or `Stream<B>`: unchanged, or to an adapter.
+/// Returns a shared pointer to a `Dataset<B>` or `Stream<B>`: the given one, or to an adapter.
 template <YieldsBatches T>
 auto shared_batches(T source) {
   if constexpr (DatasetLike<pointee_of<T>>) {

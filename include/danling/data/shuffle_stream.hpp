@@ -19,8 +19,8 @@
 namespace danling::inline v0::data {
 
 struct ShuffleOptions {
-  /// Average number of records held; a quarter more at the beginning. A record is delayed by up to twice as many
-  /// records.
+  /// Average number of records in the buffer; a quarter more at the beginning. A record is delayed by at most twice as
+  /// many records.
   std::int64_t buffer_size = 1000;
   /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
@@ -28,14 +28,14 @@ struct ShuffleOptions {
 };
 
 namespace detail {
-/// Random delay of each record of an epoch, of up to twice the size of the buffer, by its number. The first records
-/// wait as if the buffer had been filled before.
+/// Random delay of each record of an epoch, up to twice the buffer size, as a function of its number. The first records
+/// are delayed as if the buffer had been filled before.
 class Delays {
  public:
   explicit Delays(ShuffleOptions options);
 
   void set_epoch(std::int64_t epoch) { key_ = order_key(options_.seed, epoch, options_.split); }
-  /// Due time in records, with `precision` binary places.
+  /// Due time in records, in fixed point with `precision` binary places.
   std::int64_t due(std::int64_t number) const;
   /// Earliest due time of any record from `number` on.
   std::int64_t earliest(std::int64_t number) const;
@@ -53,17 +53,17 @@ class Delays {
   std::uint64_t key_ = 0;
 };
 
-/// State of a shuffled stream besides the stream below.
+/// State of a shuffled stream, without that of the stream below.
 struct ShufflePosition {
   std::int64_t epoch = 0;
   /// Number of records read when the state of the stream below was taken.
   std::int64_t number = 0;
-  /// The last yielded record: its due time and number; -1 if none.
+  /// Due time and number of the last returned record; -1 if none.
   std::int64_t due = -1;
   std::int64_t last = -1;
 };
 State shuffle_state(const Delays& delays, const ShufflePosition& position, State base);
-/// @throws StateError when the buffer had another size.
+/// @throws StateError when the buffer size differs.
 ShufflePosition read_shuffle_state(const Delays& delays, const State& state);
 }  // namespace detail
 
@@ -142,7 +142,7 @@ class ShuffleStream : public detail::StreamWrapper<T> {
   }
 
   void read_one() {
-    // One snapshot per quarter of the buffer, as far back as a record may have waited.
+    // Takes one snapshot per quarter of the buffer; keeps them as far back as a record may have waited.
     if (number_ >= snapshots_.back().number + std::max<std::int64_t>(1, delays_.options().buffer_size / 4)) {
       snapshots_.push_back({number_, base_.state_dict()});
       while (snapshots_.size() > 1 && snapshots_[1].number <= delays_.oldest_waiting(due_)) {
@@ -157,7 +157,7 @@ class ShuffleStream : public detail::StreamWrapper<T> {
     const std::int64_t number = number_++;
     const std::int64_t due = delays_.due(number);
     if (due < due_ || (due == due_ && number <= last_)) {
-      return;  // yielded before the state was saved
+      return;  // returned before the state was saved
     }
     waiting_.push_back({due, number, std::move(*record)});
     std::push_heap(waiting_.begin(), waiting_.end(), later);
@@ -169,13 +169,13 @@ class ShuffleStream : public detail::StreamWrapper<T> {
   std::int64_t due_ = -1;
   std::int64_t last_ = -1;
   bool ended_ = false;
-  std::vector<Waiting> waiting_;  // a heap, the earliest due in front
+  std::vector<Waiting> waiting_;  // a heap; the record due first is in front
   std::deque<Snapshot> snapshots_;
 };
 
-/// The stream in an order that depends only on (seed, split, epoch) and the numbers of the records: each waits for a
-/// random number of others, up to `2 * buffer_size`. The state is small and exact: an earlier state of the stream
-/// below, and the position in the order; a resume reads up to `2.25 * buffer_size` records again, without making
+/// Shuffles a stream in an order that depends only on (seed, split, epoch) and the record numbers: each record is
+/// delayed by a random number of others, up to `2 * buffer_size`. The state is small and exact: an earlier state of the
+/// stream below, and the position in the order. Resuming reads up to `2.25 * buffer_size` records again, without making
 /// samples of them. Shuffle before `map`, so that the buffered records are small. Loading a state restores its seed and
 /// split.
 template <class T>

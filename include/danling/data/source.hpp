@@ -36,8 +36,8 @@ concept StreamOf = StreamLike<T> && requires {
 };
 }  // namespace detail
 
-/// Types that convert to a `Source<B>`: a shared pointer to a `Dataset<B>` or `Stream<B>`, or an object that is
-/// like one.
+/// Types that convert to a `Source<B>`: a shared pointer to a `Dataset<B>` or `Stream<B>`, or an object that satisfies
+/// the concept of either.
 template <class T, class B>
 concept SourceOf = detail::SharedOf<T, Dataset<B>> || detail::SharedOf<T, Stream<B>> || detail::DatasetOf<T, B> ||
     detail::StreamOf<T, B>;
@@ -48,7 +48,7 @@ concept Shared = requires {
   typename pointee<T>::type;
 };
 
-/// Fails to compile with the reason why `T` is no source of batches of type `B`.
+/// Fails to compile, with the reason, if `T` is not a source of batches of type `B`.
 template <class T, class B>
 constexpr bool require_source() {
   if constexpr (Shared<T>) {
@@ -89,12 +89,12 @@ class Source {
 
   explicit operator bool() const { return dataset_ != nullptr || stream_ != nullptr; }
   bool is_stream() const { return stream_ != nullptr; }
-  /// Null when this is a stream.
+  /// Null for a stream.
   const std::shared_ptr<Dataset<B>>& dataset() const { return dataset_; }
-  /// Null when this is a dataset.
+  /// Null for a dataset.
   const std::shared_ptr<Stream<B>>& stream() const { return stream_; }
 
-  /// Number of records; nothing for a stream.
+  /// Number of records; nullopt for a stream.
   std::optional<std::int64_t> size() const {
     return dataset_ != nullptr ? std::optional<std::int64_t>(dataset_->size()) : std::nullopt;
   }

@@ -1,4 +1,4 @@
-// Reads batches of type B for the loader, which does not know the type.
+// Reads batches of type B for the loader, which is independent of the type.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class SourceSlot final : public BatchSlot {
   }
 
   std::optional<B> batch;
-  std::function<B()> job;  // of a stream: makes the batch
+  std::function<B()> job;  // for a stream: makes the batch
   BatchInfo spare;
 };
 
@@ -73,7 +73,7 @@ class SourceReader final : public BatchReader {
   }
   std::int64_t skip(std::int64_t num_samples) override { return source_.stream()->skip(num_samples); }
   void reset(std::int64_t epoch) override { source_.stream()->reset(epoch); }
-  // A copy: the stream may change its tensors later.
+  // Copies the state: the stream may change its tensors later.
   State state_dict() const override { return clone(source_.stream()->state_dict()); }
   void load_state_dict(const State& state) override { source_.stream()->load_state_dict(clone(state)); }
 

@@ -1,4 +1,4 @@
-// Values by split, in the order of insertion.
+// Values by split, in insertion order.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@
 
 namespace danling::inline v0::data {
 
-/// An ordered map of few entries: lookup is linear, references stay valid until `clear`.
+/// An ordered map with few entries: lookup is linear, and references stay valid until `clear`.
 template <class V>
 class SplitMap {
  public:
   using value_type = std::pair<const std::string, V>;
 
-  /// The value of `split`, added when there is none.
+  /// Returns the value of `split`; inserts one if missing.
   V& operator[](std::string_view split) {
     V* found = find(split);
     return found != nullptr ? *found : entries_.emplace_back(std::string(split), V()).second;
   }
 
-  /// Null when there is none.
+  /// Returns null if missing.
   const V* find(std::string_view split) const {
     for (const auto& entry : entries_) {
       if (entry.first == split) {
@@ -37,7 +37,7 @@ class SplitMap {
   V* find(std::string_view split) { return const_cast<V*>(std::as_const(*this).find(split)); }
   bool contains(std::string_view split) const { return find(split) != nullptr; }
 
-  /// The value of `split`. @throws ConfigError that lists the existing splits.
+  /// Returns the value of `split`. @throws ConfigError that lists the existing splits.
   const V& at(std::string_view split) const {
     const V* found = find(split);
     if (found == nullptr) {

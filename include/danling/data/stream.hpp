@@ -16,23 +16,23 @@
 
 namespace danling::inline v0::data {
 
-/// Yields batches until it has no more. For an exact resume it must draw random numbers from `info` or from a generator
+/// A source of batches until its end. For an exact resume it must draw random numbers from `info` or from a generator
 /// in its state: the loader reads ahead, so the process's generator is at another position. One thread at a time calls
-/// its functions, though not always the same.
+/// its functions, but not always the same thread.
 template <class B>
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// The next batch of `num_samples` samples, fewer only at the end; nothing from then on. Positions and resuming rely
-  /// on it: loaders throw a DataError if another batch follows one that is not full.
+  /// Returns the next batch of `num_samples` samples, fewer only at the end, then nullopt. Positions and resuming rely
+  /// on this: loaders throw a DataError if another batch follows a smaller one.
   virtual std::optional<B> next(std::int64_t num_samples) = 0;
 
-  /// The same in two steps, so that workers share the second: reads the data of the next batch, and returns a function
-  /// that makes the batch, called once, in any thread; an empty function at the end. `info` has the samples' numbers in
-  /// the loader, in the order of the stream; at the end there may be fewer. It is destroyed before the job runs.
-  /// Loaders call this.
-  /// Override it if making a batch (decoding, transforms) costs more than reading, or depends on `info`.
+  /// The same in two steps, so that workers run the second in parallel: reads the data of the next batch, and returns a
+  /// function that makes the batch, or an empty function at the end. The function is called once, in any thread. `info`
+  /// contains the samples' numbers in the loader, in stream order, also those beyond the end; it is destroyed before
+  /// the function runs. Loaders call this. Override it if making a batch (decoding, transforms) costs more than
+  /// reading, or depends on `info`.
   virtual std::function<B()> read(std::int64_t num_samples, const BatchInfo& info) {
     detail::check_stacked(info.collation, "a stream that makes whole batches");
     auto batch = std::make_shared<std::optional<B>>(next(num_samples));
@@ -51,17 +51,17 @@ class Stream {
   /// Moves to the beginning of `epoch`. Called before the first `next` of each epoch.
   virtual void reset(std::int64_t epoch) = 0;
 
-  /// Current state: after `load_state_dict` of it, `next` continues from there. Taken behind every batch, or every
-  /// `snapshot_every_n_steps`, and its tensors copied: keep it small. If resumed runs are to save the same bytes, equal
-  /// positions must have equal states, however the stream reached them.
+  /// Returns the state: after `load_state_dict`, `next` continues from there. Called after every batch, or every
+  /// `snapshot_every_n_steps`, and its tensors are copied: keep it small. Equal positions must have equal states,
+  /// however the stream reached them, if resumed runs are to save equal files.
   virtual State state_dict() const = 0;
   virtual void load_state_dict(const State& state) = 0;
 
-  /// Number of nested functions that draw random numbers from the keys of `info` here; functions above draw from other
-  /// keys (`BatchInfo::at_layer`). Override it if `read` draws from them, or passes `info` on.
+  /// Returns the number of nested functions that draw random numbers from the keys of `info` in this stream; functions
+  /// above use other keys (`BatchInfo::at_layer`). Override it if `read` draws from them, or passes `info` on.
   virtual std::int64_t random_layers() const { return 0; }
 
-  /// Loader defaults that the sample type declares.
+  /// Returns the loader defaults that the sample type declares.
   virtual LoaderDefaults loader_defaults() const { return {}; }
 
   virtual std::string split() const { return {}; }

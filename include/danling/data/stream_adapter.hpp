@@ -22,8 +22,8 @@
 
 namespace danling::inline v0::data {
 
-/// Any object that satisfies `StreamLike`, as a `Stream`. Reads records one after another; the thread that runs the job
-/// makes samples of them and collates.
+/// Wraps any object that satisfies `StreamLike` as a `Stream`. Reads records sequentially; the thread that runs the job
+/// converts them to samples and collates.
 template <StreamLike T>
 class StreamAdapter final : public Stream<stream_batch_of<T>> {
   using B = stream_batch_of<T>;
@@ -94,7 +94,7 @@ concept Yields = requires {
 }
 || requires { typename yielded_batch<T>; };
 
-/// Fails to compile with the reason why `T` is no stream.
+/// Fails to compile, with the reason, if `T` is not a stream.
 template <class T>
 constexpr bool require_stream() {
   static_assert(Yields<T>,
@@ -112,7 +112,7 @@ constexpr bool require_stream() {
 }
 }  // namespace detail
 
-/// `object` as a shared stream: unchanged if it is a `Stream`, else in an adapter.
+/// Returns `object` as a shared stream: unchanged if it is a `Stream`, else in an adapter.
 template <class T>
 auto make_stream(T object) {
   static_assert(detail::require_stream<T>());

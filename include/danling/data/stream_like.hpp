@@ -1,4 +1,4 @@
-// Concepts of streams: objects that yield batches, or records that become samples with a collate.
+// Concepts of streams: objects that return batches, or records that become samples with a collate.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ template <class T>
 using yielded_batch = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next(std::int64_t{}))>>::type;
 }  // namespace detail
 
-/// `next(num_samples)` yields std::optional of a batch; `reset(epoch)`, `state_dict()`, `load_state_dict(state)`.
+/// `next(num_samples)` returns std::optional of a batch; has `reset(epoch)`, `state_dict()`, `load_state_dict(state)`.
 template <class T>
 concept BatchStream = detail::Restartable<T> && requires {
   requires BatchType<detail::yielded_batch<T>>;

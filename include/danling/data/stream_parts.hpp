@@ -1,4 +1,4 @@
-// Streams of some records of others: those that satisfy a predicate, the first ones.
+// Streams with some of the records of another: those that satisfy a predicate, or the first ones.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class StreamWrapper {
 };
 }  // namespace detail
 
-/// See `filter`. It yields samples.
+/// See `filter`. Returns samples.
 template <RecordStream T, std::predicate<const detail::made<T>&> P>
 requires(!detail::MakesInformed<T>) class FilterStream {
   using Sample = detail::made<T>;
@@ -123,7 +123,7 @@ class TakeStream : public detail::StreamWrapper<T> {
   std::int64_t taken_ = 0;
 };
 
-/// The first `count` samples of every epoch.
+/// Returns a stream of the first `count` samples of every epoch.
 template <class T>
 auto take(T stream, std::int64_t count) {
   static_assert(RecordStream<T>, "take needs a stream of records; the first records of a dataset are a subset of it");

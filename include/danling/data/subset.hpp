@@ -1,4 +1,4 @@
-// Subsets of a dataset: chosen records, and random splits by seed.
+// Subsets of a dataset: selected records, and random splits by seed.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@
 
 namespace danling::inline v0::data {
 
-/// Some records of a dataset, renumbered: samples if it returns samples, batches if it returns batches. Copies share
-/// the dataset.
+/// Some records of a dataset, renumbered: has samples if the dataset has samples, else batches. Copies share the
+/// dataset.
 template <class T>
 class Subset : public detail::ParentDataset<T> {
   using Parent = detail::ParentDataset<T>;
 
  public:
-  /// `get` takes apart batches of one.
+  /// `get` uncollates batches of one.
   static constexpr bool uncollates = detail::ReadsWhole<T>;
 
   Subset(std::shared_ptr<T> base, IndexMap indices, std::string split, bool train)
@@ -31,7 +31,7 @@ class Subset : public detail::ParentDataset<T> {
     indices_.check_within(this->base_size());
   }
 
-  /// Indices of these records in the dataset below.
+  /// Returns the indices of these records in the dataset below.
   std::vector<std::int64_t> indices() const { return indices_.to_vector(); }
 
   std::int64_t size() const { return indices_.size(); }
@@ -60,7 +60,7 @@ class Subset : public detail::ParentDataset<T> {
   bool train_;
 };
 
-/// The records of `dataset` at `indices`, in this order; an index may repeat.
+/// Returns the records of `dataset` at `indices`, in this order; an index may repeat.
 template <class T>
 auto subset(T dataset, std::vector<std::int64_t> indices, std::string split = {}) {
   static_assert(detail::require_numbered<T>());
@@ -69,9 +69,9 @@ auto subset(T dataset, std::vector<std::int64_t> indices, std::string split = {}
                                        std::move(split), train);
 }
 
-/// Disjoint random parts that have all records together: of as many records each, if `sizes` are integers, or of these
-/// fractions of all, which add up to 1. The parts depend on the seed and the size of the dataset only. Parts have no
-/// `split()`; a runner uses the split name under which it gets the part. (Torch: random_split, with its rounding.)
+/// Splits a dataset into disjoint random parts: of these numbers of records, if `sizes` are integers, or of these
+/// fractions, which add up to 1. The parts depend only on the seed and the size of the dataset. They have no `split()`;
+/// a runner uses the split name under which it receives the part. (Torch: random_split, with its rounding.)
 template <class T>
 auto random_split(T dataset, const PartSizes& sizes, std::uint64_t seed) {
   static_assert(detail::require_numbered<T>());
@@ -83,14 +83,14 @@ auto random_split(T dataset, const PartSizes& sizes, std::uint64_t seed) {
   return parts;
 }
 
-/// The two parts of `hold_out`: `rest` keeps the dataset's `split()` and `train()`, `held` has neither.
+/// The result of `hold_out`: `rest` keeps the dataset's `split()` and `train()`; `held` has neither.
 template <class T>
 struct HeldOut {
   Subset<T> rest;
   Subset<T> held;
 };
 
-/// Sets `count` random records aside, for validation: `auto [train, val] = hold_out(mnist(...), 200, seed)`.
+/// Sets `count` random records aside for validation: `auto [train, val] = hold_out(mnist(...), 200, seed)`.
 template <class T>
 auto hold_out(T dataset, std::int64_t count, std::uint64_t seed) {
   static_assert(detail::require_numbered<T>());

@@ -1,4 +1,4 @@
-// An order of chosen records.
+// A sampler over selected records.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 namespace danling::inline v0::data {
 
 struct SubsetSamplerOptions {
-  /// Shuffles anew in every epoch; else keeps the list's order.
+  /// Reshuffles in every epoch; otherwise keeps the list's order.
   bool shuffle = false;
   /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
-/// Some records of a dataset: the list in its order, or shuffled. Loading a state restores its seed and split.
-/// (`subset` returns a dataset of these records only.)
+/// Visits the records of a list, in order or shuffled. Loading a state restores its seed and split. (`subset` returns a
+/// dataset of the records instead.)
 class SubsetSampler final : public Sampler {
  public:
-  /// @throws DataError when an index is negative; an index beyond the dataset is an error when it is read.
+  /// @throws DataError for a negative index; an index beyond the dataset throws when it is read.
   explicit SubsetSampler(std::vector<std::int64_t> indices, SubsetSamplerOptions options = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }

@@ -14,8 +14,8 @@
 
 namespace danling::inline v0::data {
 
-/// `input * scale + shift` in float32: all four numbers, the product and the sum are rounded to it one by one, so that
-/// every machine and device computes the same bits.
+/// `input * scale + shift` in float32. All four numbers, the product and the sum are rounded separately, so that every
+/// machine and device computes the same bits.
 struct Affine {
   double scale = 1.0;
   double shift = 0.0;
@@ -27,14 +27,14 @@ struct NamedTensor {
 };
 
 struct TensorDatasetOptions {
-  /// Applied to each batch's input, which may then be stored in a small type (uint8 images).
+  /// Applied to each batch's input, which may then be stored in a small dtype (uint8 images).
   std::optional<Affine> input_transform = {};
-  /// Further tensors with as many records, batched under their names; dots nest them.
+  /// Other tensors with as many records, batched under their names; dots nest names.
   std::vector<NamedTensor> extra = {};
   std::string split = {};
 };
 
-/// Batches gathered from tensors. They may be on any device; batches are on the same.
+/// Gathers batches from tensors, on any device; batches are on the same device.
 class TensorDataset : public Dataset<Batch> {
  public:
   /// `input` [N, ...], `target` [N, ...] or undefined. @throws DataError when the numbers of records differ.
@@ -45,7 +45,7 @@ class TensorDataset : public Dataset<Batch> {
   Batch get_batch(std::span<const std::int64_t> indices) override;
   std::string split() const override { return options_.split; }
 
-  /// As stored, before `input_transform`.
+  /// Returns the input as stored, before `input_transform`.
   const at::Tensor& input() const { return input_; }
   const at::Tensor& target() const { return target_; }
 

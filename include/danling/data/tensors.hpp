@@ -26,7 +26,7 @@ void each_tensor(const State& tree, const Visit& visit) {
   }
 }
 
-/// The tree with every tensor replaced by `change(at::Tensor)`; other values stay.
+/// Returns the tree with every tensor replaced by `change(at::Tensor)`; other values are unchanged.
 template <class Change>
 State map_tensors(const State& tree, const Change& change) {
   if (tree.is_tensor()) {
@@ -50,8 +50,8 @@ State map_tensors(const State& tree, const Change& change) {
   return tree;
 }
 
-/// The tensor on `device`, itself where it is there already or undefined. `non_blocking` copies overlap with the host
-/// only from pinned memory; copies to the host always wait, since otherwise the host could read incomplete data.
+/// Returns the tensor on `device`; itself if it is already there or undefined. `non_blocking` copies overlap with the
+/// host only from pinned memory; copies to the host always wait, because the host could otherwise read incomplete data.
 inline at::Tensor tensor_to(at::Tensor tensor, c10::Device device, bool non_blocking = true) {
   if (!tensor.defined() || tensor.device() == device) {
     return tensor;
@@ -59,7 +59,7 @@ inline at::Tensor tensor_to(at::Tensor tensor, c10::Device device, bool non_bloc
   return tensor.to(device, non_blocking && !device.is_cpu());
 }
 
-/// The tensor in page-locked host memory; itself where it is there already, on a device, or undefined.
+/// Returns the tensor in page-locked host memory; itself if it is already there, on a device, or undefined.
 inline at::Tensor pinned(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() ? tensor.pin_memory() : tensor;
 }

@@ -22,7 +22,7 @@ using danling::detail::PartsOf;
 using danling::detail::Plain;
 using danling::detail::Tensors;
 
-void to_dtype() = delete;  // only argument-dependent lookup finds that of the user's type
+void to_dtype() = delete;  // found only by argument-dependent lookup, in the namespace of the user's type
 
 template <class B>
 concept MemberToDtype = !BuiltIn<B> && requires(B batch, at::ScalarType dtype) {
@@ -43,8 +43,8 @@ inline at::Tensor floating_to(at::Tensor tensor, at::ScalarType dtype) {
 }
 }  // namespace detail
 
-/// `B to(at::ScalarType) const`, or a free `to_dtype(batch, dtype)` beside the type, converts a batch. Batch, tensors,
-/// States and standard containers of them need neither.
+/// Types that can change their dtype: by `B to(at::ScalarType) const`, or a free function `to_dtype(batch, dtype)` in
+/// the namespace of the type. Batch, tensors, States and standard containers of them need neither.
 template <class B>
 concept HasToDtype = detail::Converts<B>::value;
 
@@ -77,7 +77,8 @@ struct ToDtype {
 };
 }  // namespace detail
 
-/// The batch with its floating-point tensors in `dtype`; others stay. Tensors that have it already are shared.
+/// Returns the batch with floating-point tensors converted to `dtype`; other tensors are unchanged. Shares tensors that
+/// already have it.
 inline constexpr detail::ToDtype to_dtype{};
 
 }  // namespace danling::inline v0::data

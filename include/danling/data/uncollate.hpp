@@ -1,4 +1,4 @@
-// The sample of a batch of one: the opposite of collate.
+// Extracts the sample of a batch of one: the opposite of collate.
 #pragma once
 
 #include <concepts>
@@ -11,8 +11,9 @@
 
 namespace danling::inline v0::data {
 
-/// Removes the first dimension of every tensor and of lists of texts; values of the whole batch stay.
-/// @throws DataError if `batch` does not have one sample, or has fields that a sample cannot have (`loss_normalizer`).
+/// Removes the first dimension of every tensor and of lists of text; keeps values of the whole batch.
+/// @throws DataError if `batch` does not contain exactly one sample, or has fields that a sample cannot have
+/// (`loss_normalizer`).
 Sample uncollate(Batch batch);
 
 namespace detail {
@@ -34,8 +35,8 @@ auto uncollate_one(B batch) {
 }
 }  // namespace detail
 
-/// A free `S uncollate(B batch)` beside the type of batch returns the sample of a batch of one, so that whole batches
-/// can be mapped and filtered sample by sample; `Batch` and tensors need none.
+/// Types whose batches can be mapped and filtered sample by sample: by a function `S uncollate(B batch)` in the
+/// namespace of the batch type, which returns the sample of a batch of one; `Batch` and tensors need none.
 template <class B>
 concept Uncollates = std::same_as<B, at::Tensor> || detail::FreeUncollate<B>;
 

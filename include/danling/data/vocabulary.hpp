@@ -1,4 +1,4 @@
-// Datarax's terms for data pipelines as danling's types and as concepts (datarax.typing).
+// Datarax's terms for data pipelines, as danling's types and concepts (datarax.typing).
 #pragma once
 
 #include <concepts>
@@ -31,7 +31,7 @@ using PRNGKey = RandomKey;
 namespace detail {
 struct NoCollate {};
 
-/// Whether `F` maps a `V`, with or without an `Info`, to a `V`.
+/// True if `F` maps a `V`, with or without an `Info`, to a `V`.
 template <class F, class V, class Info>
 concept Changes = Maps<F, V, Info> && std::same_as<mapped<F, V, Info>, V>;
 }  // namespace detail
@@ -51,7 +51,7 @@ concept BatchTransform = BatchType<B> && detail::Changes<F, B, BatchInfo>;
 template <class F>
 concept ArrayTransform = std::is_invocable_r_v<at::Tensor, const F&, at::Tensor>;
 
-/// A transform of elements, or of batches, that are trees.
+/// A transform of elements or batches that are trees.
 template <class F>
 concept DataProcessor = std::is_invocable_r_v<DataDict, const F&, DataDict>;
 template <class F>

@@ -15,26 +15,27 @@
 namespace danling::inline v0::data {
 
 struct WeightedSamplerOptions {
-  /// Positions in an epoch. By default as many as there are weights or, without replacement, weights above 0.
+  /// Number of positions in an epoch. By default the number of weights; without replacement, of weights above 0.
   std::optional<std::int64_t> num_samples = {};
-  /// Draws every position from all records, independently; else a record comes once at most.
+  /// Draws every position independently from all records; otherwise a record is drawn at most once.
   bool replacement = true;
-  /// Determines the order, with the epoch and `split`.
+  /// Determines the order, together with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
-/// Draws record i with a probability in proportion to `weights[i]`; weight 0 is never drawn.
-/// With replacement: Walker's alias table in whole numbers (Vose, "A linear algorithm for generating random numbers
-/// with a given distribution", 1991): 16 bytes a record, and a draw costs the same for any number of records and
-/// depends on (seed, split, epoch, position) only. Without: each draw in proportion to the weights of the remaining
-/// records (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006), reordered in `set_epoch`,
-/// which costs n log n. Loading a state restores its seed and split.
+/// Draws record i with a probability proportional to `weights[i]`; never draws weight 0.
+///
+/// With replacement: Walker's alias table in integers (Vose, "A linear algorithm for generating random numbers with a
+/// given distribution", 1991). It takes 16 bytes per record; a draw takes constant time and depends only on (seed,
+/// split, epoch, position). Without replacement: each draw is proportional to the weights of the remaining records
+/// (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006); `set_epoch` sorts the records, in n
+/// log n. Loading a state restores its seed and split.
 class WeightedSampler final : public Sampler {
  public:
-  /// `weights` need not add up to 1; positive ones below 2^-52 of the largest are raised to that.
-  /// @throws DataError when a weight is negative, infinite or NaN, when none is above 0, or when there are too few
-  /// weights above 0 to draw without replacement.
+  /// `weights` need not add up to 1; positive weights below 2^-52 of the largest are raised to that.
+  /// @throws DataError when a weight is negative, infinite or NaN, when none is above 0, or when too few are above 0 to
+  /// draw without replacement.
   explicit WeightedSampler(std::vector<double> weights, WeightedSamplerOptions options = {});
 
   std::int64_t size() const override { return num_samples_; }
@@ -46,7 +47,7 @@ class WeightedSampler final : public Sampler {
   void load_state_dict(const State& state) override;
 
  private:
-  /// A slot of the table: itself below the threshold (of 2^64), else `alias`.
+  /// A slot of the table: yields its own index below the threshold (of 2^64), else `alias`.
   struct Slot {
     std::uint64_t threshold = 0;
     std::int64_t alias = 0;
@@ -66,10 +67,11 @@ class WeightedSampler final : public Sampler {
   std::vector<std::int64_t> order_;  // without replacement: order of the epoch
 };
 
-/// Weights that draw every class equally often: 1 over the number of records with that label. Labels are any integers.
+/// Returns weights that draw every class equally often: 1 / (number of records with that label). Labels are any
+/// integers.
 std::vector<double> balanced_weights(std::span<const std::int64_t> labels);
-/// The same for `labels` [N] of an integral type; copies them from a device (a device wait).
-/// @throws DataError for another shape or type.
+/// The same for `labels` [N] of an integral dtype; copies them from a device (waits for it).
+/// @throws DataError for another shape or dtype.
 std::vector<double> balanced_weights(const at::Tensor& labels);
 
 }  // namespace danling::inline v0::data

@@ -1,4 +1,4 @@
-// A dataset's positions without its records, for processes that only count batches.
+// A dataset with positions but without data, for processes that only count batches.
 #pragma once
 
 #include <concepts>
@@ -17,12 +17,12 @@
 
 namespace danling::inline v0::data {
 
-/// Types that can have a number of samples without their values.
+/// Types that can have a number of samples without values.
 template <class B>
 concept Withholdable = std::same_as<B, Batch> || std::same_as<B, at::Tensor>;
 
-/// As long as another dataset, in the same order, but nothing is read: inputs are [N, 0]. For stages in the middle of a
-/// pipeline, which get theirs from other processes.
+/// A dataset as long as another one, in the same order, that reads nothing: inputs are [N, 0]. For middle stages of a
+/// pipeline, which receive their inputs from other processes.
 template <Withholdable B>
 class WithheldDataset final : public Dataset<B> {
  public:

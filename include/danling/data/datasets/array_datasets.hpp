@@ -18,41 +18,41 @@ struct NamedFile {
 
 struct NpyOptions {
   std::filesystem::path input;
-  /// None when empty.
+  /// Empty: no target.
   std::filesystem::path target = {};
-  /// Batched under their names; dots nest them.
+  /// Batched under their names; dots nest names.
   std::vector<NamedFile> extra = {};
   std::string split = {};
 };
 
-/// Arrays in .npy files, mapped: only the records of a batch are read, so the files may be larger than memory. Any
-/// version, byte order and order of dimensions, any element type that tensors have; batches have the file's dtype.
-/// Files in Fortran order are read at one place per element; save large arrays in C order.
-/// A file must not be made shorter while it is in use: see `formats::MappedFile`.
-/// @throws DataError that names the file when one is missing or damaged, or when numbers of records differ.
+/// Memory-maps arrays in .npy files: only the records of a batch are read, so files may be larger than memory. Supports
+/// any version, byte order, dimension order and dtype of tensors; batches have the file's dtype. Files in Fortran order
+/// need one read per element; save large arrays in C order. Do not truncate a file while it is in use: see
+/// `formats::MappedFile`.
+/// @throws DataError with the file when one is missing or damaged, or numbers of records differ.
 std::shared_ptr<Dataset<Batch>> npy_dataset(const NpyOptions& options);
 
-/// Names of the arrays that make the batches.
+/// Names of the arrays in a file.
 struct ArrayNames {
   std::string input;
-  /// None when empty.
+  /// Empty: no target.
   std::string target = {};
-  /// Batched under their names; dots nest them.
+  /// Batched under their names; dots nest names.
   std::vector<std::string> extra = {};
   std::string split = {};
 };
 
-/// Arrays of an .npz file, stored or compressed. The named ones are read into memory and verified.
-/// @throws DataError that names file and array, and lists the existing arrays when one is missing.
+/// Reads and verifies arrays of an .npz file, stored or compressed, into memory.
+/// @throws DataError with file and array; lists the existing arrays when one is missing.
 std::shared_ptr<Dataset<Batch>> npz_dataset(const std::filesystem::path& path, const ArrayNames& names);
 
 struct SafetensorsOptions {
-  /// Read the named tensors into memory, and verify them where danling wrote the file, in place of mapping it.
+  /// Reads the tensors into memory instead of mapping them; verifies them if danling wrote the file.
   bool load = false;
 };
 
-/// Tensors of a safetensors file. Mapped, only the records of a batch are read and nothing but the header is verified.
-/// @throws DataError that names file and tensor, and lists the existing tensors when one is missing.
+/// Tensors of a safetensors file. If mapped, reads only the records of a batch and verifies only the header.
+/// @throws DataError with file and tensor; lists the existing tensors when one is missing.
 std::shared_ptr<Dataset<Batch>> safetensors_dataset(const std::filesystem::path& path, const ArrayNames& names,
                                                     const SafetensorsOptions& options = {});
 

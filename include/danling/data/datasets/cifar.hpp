@@ -1,4 +1,4 @@
-// CIFAR-10 and CIFAR-100 in their binary version.
+// CIFAR-10 and CIFAR-100 in their binary format.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace danling::inline v0::data {
 
 struct Cifar10Options {
-  /// Pixels become (p / 255 - mean) / std by channel; without it p / 255.
+  /// Converts pixels to (p / 255 - mean) / std by channel; otherwise to p / 255.
   bool normalize = true;
   /// Means of CIFAR-10's training images: red, green, blue.
   std::array<double, 3> mean = {0.4914, 0.4822, 0.4465};
@@ -23,14 +23,14 @@ struct Cifar100Options {
   /// Means of CIFAR-100's training images: red, green, blue.
   std::array<double, 3> mean = {0.5071, 0.4865, 0.4409};
   std::array<double, 3> std = {0.2673, 0.2564, 0.2762};
-  /// The 20 coarse classes instead of the 100 fine ones.
+  /// Uses the 20 coarse classes instead of the 100 fine ones.
   bool coarse = false;
 };
 
-/// Images float32 [N, 3, 32, 32], kept as bytes (`input()`), and labels int64 [N]. Reads `data_batch_1.bin` to
-/// `data_batch_5.bin`, or `test_batch.bin`, in `root` or its `cifar-10-batches-bin`.
-/// @throws DataError when a file is missing or does not hold whole records, and for labels that are no class, naming
-/// file and record.
+/// Returns images, float32 [N, 3, 32, 32], stored as bytes (`input()`), and labels, int64 [N]. Reads `data_batch_1.bin`
+/// to `data_batch_5.bin`, or `test_batch.bin`, in `root` or its `cifar-10-batches-bin`.
+/// @throws DataError when a file is missing or does not contain whole records, and for invalid labels, with file and
+/// record.
 std::shared_ptr<TensorDataset> cifar10(const std::filesystem::path& root, Part part,
                                        const Cifar10Options& options = {});
 

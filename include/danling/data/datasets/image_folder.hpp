@@ -19,27 +19,27 @@
 namespace danling::inline v0::data {
 
 struct ImageFolderOptions {
-  /// Extensions of the files to read, in any case; other files are skipped. By default `.jpg`, `.jpeg` and `.png`, and
-  /// images of other formats are an error; no option reads those.
+  /// Extensions of the files to read, case-insensitive; other files are skipped. By default `.jpg`, `.jpeg` and `.png`,
+  /// and images in other formats, which no option can read, are an error.
   std::optional<std::vector<std::string>> extensions = {};
-  /// Whether a class may have no image.
+  /// Allows classes without images.
   bool allow_empty = false;
   std::string split = {};
-  /// How each image is decoded, resized and cropped. All images of a batch must have one size then.
+  /// Decoding, resizing and cropping. All images of a batch must have one size afterwards.
   ImageOptions image = {};
 };
 
-/// Samples in the order of torchvision's ImageFolder: classes sorted by name, then directories, then files, by bytes.
-/// Follows symbolic links; skips names that begin with a dot. `target` is int64 []. Files are read with their samples;
-/// a name takes the memory of its characters and twelve bytes.
+/// Samples in the order of torchvision's ImageFolder: classes by name, then directories, then files, compared by bytes.
+/// Follows symbolic links; skips names that begin with a dot. `target` is int64 []. Reads each file with its sample; a
+/// file takes the memory of its name plus twelve bytes.
 class ImageFolder final : public Dataset<Batch> {
  public:
-  /// @throws DataError when a directory cannot be read or contains itself, when there are no classes, or a class
-  /// without images; ConfigError when the options are invalid.
+  /// @throws DataError when a directory cannot be read or contains itself, without classes, or for a class without
+  /// images; ConfigError for invalid options.
   explicit ImageFolder(std::filesystem::path root, ImageFolderOptions options = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(directory_of_.size()); }
-  /// @throws DataError naming the file that cannot be read or decoded. In several threads at a time.
+  /// Reads a sample; thread-safe. @throws DataError with the file that cannot be read or decoded.
   Sample get(std::int64_t index, const SampleInfo& info) const;
   /// The same in epoch 0, without a seed.
   Sample get(std::int64_t index) const;
@@ -47,19 +47,19 @@ class ImageFolder final : public Dataset<Batch> {
   Batch collate(std::vector<Sample> samples) const { return collate_images(std::move(samples)); }
   Batch get_batch(std::span<const std::int64_t> indices) override;
   Batch read(std::span<const std::int64_t> indices, const BatchInfo& info) override;
-  /// `path` and `class`.
+  /// Returns `path` and `class`.
   State source_info(std::int64_t index) const override;
-  /// The path below the root.
+  /// Returns the path relative to the root.
   std::optional<std::string> entry_key(std::int64_t index) const override;
   std::string split() const override { return options_.split; }
 
   const std::vector<std::string>& classes() const { return classes_; }
   std::map<std::string, std::int64_t> class_to_idx() const;
-  /// @throws DataError when `index` is not in [0, size()); so do the functions below.
+  /// @throws DataError when `index` is not in [0, size()), as do the functions below.
   std::filesystem::path path(std::int64_t index) const;
-  /// Class index of the sample.
+  /// Returns the class index of the sample.
   std::int64_t target(std::int64_t index) const;
-  /// Class indices of all samples, int64 [size()], for the weights of samplers.
+  /// Returns the class indices of all samples, int64 [size()], for the weights of samplers.
   at::Tensor targets() const;
 
  private:

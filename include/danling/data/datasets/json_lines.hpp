@@ -1,4 +1,4 @@
-// JSON lines as records: nested data that a function of the user turns into samples.
+// JSON lines as records: nested data that a user's function converts to samples.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace danling::inline v0::data {
 
-/// The records of a JSON lines file, read on access. A copy shares the file. Several threads may read at a time.
+/// The records of a JSON lines file, read on access. Copies share the file. Several threads may read at a time.
 class JsonLines {
  public:
-  /// Scans the whole file once for its line ends. @throws DataError when it cannot be read.
+  /// Scans the whole file once for line ends. @throws DataError when it cannot be read.
   explicit JsonLines(const std::filesystem::path& path, const formats::JsonOptions& options = {})
       : file_(std::make_shared<const formats::JsonLinesFile>(path, options)) {}
 
   std::int64_t size() const { return file_->size(); }
-  /// One line as a tree. @throws DataError with file and line for invalid JSON: see `formats::parse_json`.
+  /// Returns one line as a tree. @throws DataError with file and line for invalid JSON: see `formats::parse_json`.
   State get(std::int64_t index) const;
-  /// `file` and `line`.
+  /// Returns `file` and `line`.
   State source_info(std::int64_t index) const;
   const formats::JsonLinesFile& file() const { return *file_; }
 
@@ -31,7 +31,7 @@ class JsonLines {
   std::shared_ptr<const formats::JsonLinesFile> file_;
 };
 
-/// Record type of `json_lines_dataset`: `map` of each record.
+/// The sample type of `json_lines_dataset`: the result of `map`.
 template <class Map>
 class MappedJsonLines {
  public:
@@ -49,9 +49,9 @@ class MappedJsonLines {
   std::string split_;
 };
 
-/// A dataset of the samples that `map(State)` returns for each line; `map` runs in several threads at a time, and its
-/// result needs a `collate` beside its type, as data::Sample has. Its exceptions become DataErrors with file and line
-/// when a batch is read.
+/// Returns a dataset of the samples that `map(State)` returns for each line. `map` runs in several threads at a time;
+/// its result needs a `collate` in its namespace, as data::Sample has. Its exceptions become DataErrors with file and
+/// line when a batch is read.
 template <class Map>
 auto json_lines_dataset(const std::filesystem::path& path, Map map, std::string split = {},
                         const formats::JsonOptions& options = {}) {

@@ -14,12 +14,12 @@ namespace danling::inline v0::data {
 enum class Part { train, test };
 
 struct MnistOptions {
-  /// Pixels become (p / 255 - mean) / std; without it p / 255.
+  /// Converts pixels to (p / 255 - mean) / std; otherwise to p / 255.
   bool normalize = true;
   /// Mean of MNIST's training images.
   double mean = 0.1307;
   double std = 0.3081;
-  /// Inputs of [N, 784] instead of [N, 1, 28, 28].
+  /// Returns inputs [N, 784] instead of [N, 1, 28, 28].
   bool flatten = false;
 };
 
@@ -31,27 +31,28 @@ struct FashionMnistOptions {
   bool flatten = false;
 };
 
-/// The images (float32) and labels (int64 [N]) of a part. Reads `train-images-idx3-ubyte` and
-/// `train-labels-idx1-ubyte`, or `t10k-...` for the test part, in `root` or its `MNIST/raw`, where torchvision puts
-/// them; also finds `.idx3-ubyte` and a further `.gz`. `split()` is "train" or "test".
-/// @throws DataError when a file is missing (it lists the names tried), damaged, or the two do not fit, and for labels
-/// above 9, naming file and record.
+/// Returns images (float32) and labels (int64 [N]) of a part. Reads `train-images-idx3-ubyte` and
+/// `train-labels-idx1-ubyte`, or `t10k-...` for the test part, in `root` or its `MNIST/raw`, as torchvision stores
+/// them; also accepts `.idx3-ubyte` and an additional `.gz`. `split()` is "train" or "test".
+/// @throws DataError when a file is missing (with the names tried) or damaged, when their numbers of records differ,
+/// and for labels above 9, with file and record.
 std::shared_ptr<TensorDataset> mnist(const std::filesystem::path& root, Part part, const MnistOptions& options = {});
 
-/// The same files of Fashion-MNIST, in `root` or its `FashionMNIST/raw`.
+/// The same for Fashion-MNIST, in `root` or its `FashionMNIST/raw`.
 std::shared_ptr<TensorDataset> fashion_mnist(const std::filesystem::path& root, Part part,
                                              const FashionMnistOptions& options = {});
 
 struct IdxDatasetOptions {
   /// Transform of the input, such as {1.0 / 255.0} for pixels.
   std::optional<Affine> input_transform = {};
-  /// Labels must be in [0, num_classes); unchecked when empty.
+  /// Labels must be in [0, num_classes); not checked if unset.
   std::optional<std::int64_t> num_classes = {};
   std::string split = {};
 };
 
-/// Any pair of IDX files, gzip'd or not: `images` [N, ...] as stored, `labels` [N, ...] with integers as int64; no
-/// target when `labels` is empty. Both are read into memory. @throws DataError as mnist.
+/// Reads a pair of IDX files, gzipped or not, into memory: `images` [N, ...] as stored, `labels` [N, ...] with integers
+/// as int64; no target if `labels` is empty.
+/// @throws DataError as mnist.
 std::shared_ptr<TensorDataset> idx_dataset(const std::filesystem::path& images,
                                            const std::filesystem::path& labels = {},
                                            const IdxDatasetOptions& options = {});

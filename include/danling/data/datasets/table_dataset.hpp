@@ -1,4 +1,4 @@
-// Tables as datasets: numeric columns as the input, one column as the target, others beside them.
+// Tables as datasets: numeric columns as input, one column as target, others as extra.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace danling::inline v0::data {
 
-/// Texts by class or category index.
+/// Category names, by index.
 using Categories = std::vector<std::string>;
 
 /// Conversion of a target column to a tensor.
 enum class TargetKind {
-  /// Text: `classes`; int64 and bool: int64 as it is; float64: `regression`.
+  /// `classes` for text; int64 for int64 and bool columns; `regression` for float64.
   automatic,
-  /// int64 [N]: the index of the value among the sorted distinct ones, numbers by value, or in
+  /// int64 [N]: the index of the value among the sorted distinct values (numbers by value), or in
   /// `TableDatasetOptions::categories`.
   classes,
   /// float32 [N].
@@ -28,29 +28,29 @@ enum class TargetKind {
 };
 
 struct TableDatasetOptions {
-  /// Numeric or bool columns: the input is float32 [N, F] in this order. Empty: all that are neither the target nor in
+  /// Numeric or bool columns of the input, float32 [N, F], in this order. Empty: all columns except the target and
   /// `extra`.
   std::vector<std::string> inputs = {};
-  /// None when empty.
+  /// Empty: no target.
   std::string target = {};
   TargetKind target_kind = TargetKind::automatic;
-  /// Batched under their names: int64, float64 and bool as they are, text as category indices (int64).
+  /// Batched under their names: int64, float64 and bool unchanged, text as category indices (int64).
   std::vector<std::string> extra = {};
-  /// Categories by column, for text columns and targets of classes; the rest are computed from the table. Pass those of
-  /// the training table (`TableDataset::categories()`) to other tables, so that all have the same indices. Numbers are
-  /// found by value, even if one table has integers and the other floats. An error for other columns.
+  /// Categories of text columns and class targets, by column; the others are computed from the table. Pass those of the
+  /// training table (`TableDataset::categories()`) to other tables, so that indices agree. Numbers match by value, even
+  /// if one table has integers and the other floats. Other columns are an error.
   std::map<std::string, Categories> categories = {};
-  /// Replaces missing values in inputs; without it they are an error. NaN keeps them.
+  /// Replaces missing values in inputs, which are otherwise an error. NaN keeps them missing.
   std::optional<double> fill_missing = {};
   std::string split = {};
 };
 
-/// The sorted distinct texts of a column; numbers and bools are in the order of their values.
-/// @throws DataError for missing values in a float64 column, naming the row.
+/// Returns the sorted distinct values of a column as text; numbers and bools are sorted by value.
+/// @throws DataError with the row for missing values in a float64 column.
 Categories categories_of(const formats::Table& table, const std::string& column);
 
-/// The index of each row's value in `categories`. @throws DataError that names row, column and text when one is
-/// missing.
+/// Returns the index of each row's value in `categories`.
+/// @throws DataError with row, column and text when a value is missing there.
 std::vector<std::int64_t> category_indices(const formats::Table& table, const std::string& column,
                                            const Categories& categories);
 
@@ -60,11 +60,11 @@ class TableDataset final : public TensorDataset {
   TableDataset(at::Tensor input, at::Tensor target, TensorDatasetOptions options, std::vector<std::string> inputs,
                std::map<std::string, Categories> categories, formats::RowLines lines);
 
-  /// `file` and `line`, or `row` for a table that is not from a file.
+  /// Returns `file` and `line`, or `row` if the table is not from a file.
   State source_info(std::int64_t index) const override;
-  /// The names of the input's columns.
+  /// Returns the names of the input columns.
   const std::vector<std::string>& inputs() const { return inputs_; }
-  /// Categories of the target, if it holds classes, and of text columns in `extra`.
+  /// Returns the categories of a class target and of text columns in `extra`.
   const std::map<std::string, Categories>& categories() const { return categories_; }
 
  private:
@@ -73,8 +73,9 @@ class TableDataset final : public TensorDataset {
   formats::RowLines lines_;
 };
 
-/// @throws DataError that names file, line and column for a text in an input, a missing value, a number that float32
-/// does not hold, and a value in no category; ConfigError for conflicting options.
+/// Creates a dataset from a table.
+/// @throws DataError with file, line and column for text in an input, a missing value, a number that float32 cannot
+/// represent, and a value without category; ConfigError for conflicting options.
 std::shared_ptr<TableDataset> table_dataset(const formats::Table& table, const TableDatasetOptions& options = {});
 
 }  // namespace danling::inline v0::data

@@ -1,4 +1,4 @@
-// Shards of records: TAR archives in WebDataset's layout, read one after another as a stream.
+// Streams of records from shards: TAR archives in WebDataset's layout.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@
 
 namespace danling::inline v0::data {
 
-/// Consecutive members of an archive whose names are the same up to the first dot of the file name (`train/0001.jpg`,
-/// `train/0001.seg.png`). Holds their offsets; reads their content on access, in several threads at a time, even after
-/// the stream has advanced.
+/// Consecutive members of an archive with equal names up to the first dot of the file name (`train/0001.jpg`,
+/// `train/0001.seg.png`). Stores their offsets and reads their content on access; thread-safe, also after the stream
+/// has advanced.
 class TarRecord {
  public:
   struct Member {
-    /// The extension behind the first dot, in lower case: `jpg`, `seg.png`.
+    /// Extension after the first dot, in lower case: `jpg`, `seg.png`.
     std::string name;
     std::uint64_t offset = 0;
     std::uint64_t size = 0;
@@ -31,27 +31,27 @@ class TarRecord {
   TarRecord(std::shared_ptr<const formats::TarArchive> archive, std::string key, std::uint64_t offset)
       : archive_(std::move(archive)), key_(std::move(key)), offset_(offset) {}
 
-  /// The name up to the first dot, directories included.
+  /// Returns the name up to the first dot, including directories.
   const std::string& key() const { return key_; }
   const std::filesystem::path& shard() const { return archive_->path(); }
-  /// Offset of its first header in the shard.
+  /// Returns the offset of the first header in the shard.
   std::uint64_t offset() const { return offset_; }
   const std::vector<Member>& members() const { return members_; }
   void add(Member member) { members_.push_back(std::move(member)); }
   std::vector<std::string> names() const;
 
-  /// The first of `names` (`jpg;jpeg;png`) that it has, or null.
+  /// Returns the first of `names` (`jpg;jpeg;png`) that the record has, or null.
   const Member* find(std::string_view names) const;
-  /// @throws DataError that lists the existing members when it has none of `names`, and as the following.
+  /// As find. @throws DataError with the existing members if none matches.
   const Member& at(std::string_view names) const;
-  /// The content. @throws DataError when it cannot be read.
+  /// Returns the content of a member. @throws DataError when it cannot be read.
   std::string bytes(const Member& member) const;
-  /// The content, decoded by the last part of the name: `jpg`, `jpeg`, `png` are uint8 [C, H, W]; `npy` is a tensor;
-  /// `cls`, `cls2`, `class`, `count`, `index`, `inx`, `id` an integer; `json`, `jsn` a tree; `txt`, `text`,
-  /// `transcript` a text; all others bytes. @throws DataError that names member, shard and offset when the content does
-  /// not match its name
+  /// Decodes a member by the last part of its name: `jpg`, `jpeg`, `png` to uint8 [C, H, W]; `npy` to a tensor; `cls`,
+  /// `cls2`, `class`, `count`, `index`, `inx`, `id` to an integer; `json`, `jsn` to a tree; `txt`, `text`, `transcript`
+  /// to text; all others to bytes.
+  /// @throws DataError with member, shard and offset when the content does not match the name
   State value(const Member& member, const formats::ImageDecodeOptions& images = {}) const;
-  /// For messages: `key 'x', file 'y.tar', offset 1024`.
+  /// Describes the record for messages: `key 'x', file 'y.tar', offset 1024`.
   std::string where() const;
 
  private:
@@ -62,33 +62,33 @@ class TarRecord {
 };
 
 struct TarRecordsOptions {
-  /// A new order of the shards in every epoch, computed from (seed, epoch, split).
+  /// Shuffles the shards in every epoch, by (seed, epoch, split).
   bool shuffle_shards = false;
-  /// Size of the shuffle buffer, in records; below 2, records keep the order of the shards. Costs the memory of their
-  /// names and offsets (some hundred bytes each), and two integers each in the state.
+  /// Size of the shuffle buffer in records; below 2, records keep the order of the shards. Needs some hundred bytes of
+  /// memory per record, for names and offsets, and two integers per record in the state.
   std::int64_t shuffle_buffer = 0;
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
-/// The records of all shards; a `RecordStream`, to be mapped to samples in the workers. It reads headers only. Skips
-/// file names without a dot, or that begin with one, and names or directories `__like_this__`; members of a key that
-/// another key or the end of a shard interrupts become separate records, as in WebDataset. Records keep their shards
-/// open: a shuffle buffer takes a file descriptor for each shard that it has records of. Errors are DataErrors that
-/// name shard and offset; the position stays unchanged.
+/// The records of all shards, a `RecordStream`; use `map` to create samples in the workers. Reads headers only. Skips
+/// file names without a dot or with a leading dot, and names or directories `__like_this__`. If another key or the end
+/// of a shard interrupts the members of a key, they become separate records, as in WebDataset. Records keep their shard
+/// open: a shuffle buffer takes one file descriptor for each shard in it. Errors are DataErrors with shard and offset;
+/// the position does not change.
 class TarRecords {
  public:
-  /// Shards are paths, or patterns: `{000..099}` counts, with as many digits, and `{a,b}` lists.
-  /// @throws DataError when there are none or some do not exist, ConfigError for an invalid pattern
+  /// Shards are paths or patterns: `{000..099}` counts, with a fixed number of digits, and `{a,b}` lists.
+  /// @throws DataError without shards or when some do not exist, ConfigError for an invalid pattern
   explicit TarRecords(const std::vector<std::string>& shards, TarRecordsOptions options = {});
 
   std::optional<TarRecord> next() { return take(/*prefetch=*/true); }
   std::int64_t skip(std::int64_t count);
   void reset(std::int64_t epoch);
-  /// The shard, the offset in it, and those of the records in the buffer.
+  /// Returns the shard, the offset in it, and the places of the records in the buffer.
   State state_dict() const;
-  /// Restores the saved seed too, so that the saved order continues. @throws StateError when the shards or options
-  /// differ.
+  /// Also restores the saved seed, so that the saved order continues.
+  /// @throws StateError when shards or options differ.
   void load_state_dict(const State& state);
   std::string split() const { return options_.split; }
 
@@ -117,11 +117,11 @@ class TarRecords {
   std::optional<formats::TarMember> ahead_;             // member at `offset_`, if known
 };
 
-/// One path or pattern.
+/// Accepts one path or pattern.
 TarRecords tar_records(const std::string& shards, TarRecordsOptions options = {});
 
-/// The names that a pattern expands to, in order. @throws ConfigError for an unmatched brace, an invalid range, and
-/// more than 10 million names.
+/// Returns the names that a pattern expands to, in order.
+/// @throws ConfigError for an unmatched brace, an invalid range, and more than 10 million names.
 std::vector<std::string> expand_braces(std::string_view pattern);
 
 }  // namespace danling::inline v0::data

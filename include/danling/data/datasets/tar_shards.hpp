@@ -1,4 +1,4 @@
-// Batches from shards in WebDataset's layout: members of TAR archives by name.
+// Batches from shards in WebDataset's layout: selects members of TAR archives by name.
 #pragma once
 
 #include <cstdint>
@@ -20,30 +20,30 @@ struct TarShardsOptions {
   std::int64_t shuffle_buffer = 0;
   std::uint64_t seed = 0;
   std::string split = {};
-  /// Member of the input: the first of these names that a record has. Empty for none.
+  /// Member of the input: the first of these names that a record has. Empty: no input.
   std::string input = "jpg;jpeg;png";
-  /// Member of the target, a number or an array. Empty for none.
+  /// Member of the target, a number or an array. Empty: no target.
   std::string target = "cls";
-  /// Members for `extra`; by default all others. Members that are not listed are not read. Names with dots (`seg.png`)
-  /// nest there.
+  /// Members for `extra`; by default all others. Only listed members are read. Names with dots (`seg.png`) become
+  /// nested maps.
   std::optional<std::vector<std::string>> extra = {};
   /// Decoding, resizing and cropping of an input image; other images are only decoded.
   ImageOptions image = {};
 };
 
-/// A sample of a shard, identified by its key: `Batch::info.entry_keys` has the keys of a batch.
+/// A sample of a shard, identified by its key, which is stored in `Batch::info.entry_keys`.
 struct TarSample : Sample {
   std::string uuid;
 };
 
-/// A stream of samples: finds records one after another; the workers read and decode them.
+/// A stream of samples: finds records sequentially; the workers read and decode them.
 class TarShards {
  public:
-  /// @throws ConfigError when the options are invalid, and as TarRecords
+  /// @throws ConfigError for invalid options, and errors of TarRecords
   TarShards(TarRecords records, TarShardsOptions options);
 
   std::optional<TarRecord> next() { return records_.next(); }
-  /// Input, target and extra by `TarRecord::value`. @throws DataError naming key, shard and offset. In several threads.
+  /// Creates input, target and extra by `TarRecord::value`; thread-safe. @throws DataError with key, shard and offset.
   TarSample make(TarRecord record, const SampleInfo& info) const;
   Batch collate(std::vector<TarSample> samples) const;
 
@@ -58,7 +58,7 @@ class TarShards {
   TarShardsOptions options_;
 };
 
-/// Paths or patterns: see `TarRecords`. For custom samples: `map(tar_records(...), function)`.
+/// Accepts paths or patterns: see `TarRecords`. For custom samples use `map(tar_records(...), function)`.
 TarShards tar_shards(const std::vector<std::string>& shards, TarShardsOptions options = {});
 TarShards tar_shards(const std::string& shards, TarShardsOptions options = {});
 

@@ -1,4 +1,4 @@
-// Token files for language models: flat binary numbers, as nanoGPT and llm.c write them, mapped.
+// Token files for language models: flat binary numbers as written by nanoGPT and llm.c, memory-mapped.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace danling::inline v0::data {
 
-/// Type of the numbers in the files, which are little-endian.
+/// Dtype of the numbers in the files, little-endian.
 enum class TokenType { uint16, uint32, int32 };
 
 struct TokenOptions {
@@ -24,28 +24,28 @@ struct TokenOptions {
   std::int64_t sequence_length = 1024;
   /// Distance between the first tokens of consecutive records; T by default, so that each token is a target once.
   std::optional<std::int64_t> stride = {};
-  /// Size of each file's header, which is skipped (1024 in the files of llm.c).
+  /// Size of the header that is skipped in each file (1024 in the files of llm.c).
   std::int64_t header_bytes = 0;
-  /// Tokens at or above it are an error when they are read; a device could only fail an assertion.
+  /// Reading a token at or above this number throws; a device could only fail an assertion.
   std::optional<std::int64_t> vocab_size = {};
   std::string split = {};
 };
 
-/// Record i is tokens [i * stride, i * stride + T) as input and the tokens one further as target, both int64 [N, T].
-/// Records do not cross files; drops tokens at the end of a file that do not fill a record.
+/// Record i has the tokens [i * stride, i * stride + T) as input and the next token of each as target, both int64 [N,
+/// T]. Records do not cross files; the last tokens of a file that do not fill a record are dropped.
 class TokenDataset final : public Dataset<Batch> {
  public:
-  /// @throws DataError that names the file when one cannot be mapped or does not hold whole tokens, or when no file
-  /// holds a record; ConfigError for lengths that are not above 0.
+  /// @throws DataError with the file when one cannot be mapped or does not contain whole tokens, or when no file
+  /// contains a record; ConfigError for lengths that are not above 0.
   TokenDataset(std::span<const std::filesystem::path> paths, const TokenOptions& options);
 
   std::int64_t size() const override { return first_.back(); }
-  /// @throws DataError with file and token for tokens below 0 or from `vocab_size` on.
+  /// @throws DataError with file and token for tokens below 0 or at or above `vocab_size`.
   Batch get_batch(std::span<const std::int64_t> indices) override;
-  /// `file`, and `token`: the offset of the record's first token in it.
+  /// Returns `file`, and `token`: the offset of the record's first token in it.
   State source_info(std::int64_t index) const override;
   std::string split() const override { return options_.split; }
-  /// Tokens in all files.
+  /// Returns the number of tokens in all files.
   std::int64_t num_tokens() const { return num_tokens_; }
 
  private:
@@ -63,7 +63,7 @@ class TokenDataset final : public Dataset<Batch> {
 };
 
 std::shared_ptr<TokenDataset> token_dataset(const std::filesystem::path& path, const TokenOptions& options = {});
-/// Several files, one after another.
+/// Concatenates several files.
 std::shared_ptr<TokenDataset> token_dataset(const std::vector<std::filesystem::path>& paths,
                                             const TokenOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Transforms of whole batches, their composition and their random numbers.
+// Batch transforms, their composition and their random numbers.
 #pragma once
 
 #include <concepts>
@@ -22,20 +22,20 @@ concept TransformOf = BatchType<B> && requires(const T& transform, B batch, cons
   { transform(std::move(batch), info) } -> std::convertible_to<B>;
 };
 
-/// Type of the transforms in this folder. They do not modify the memory of their input batch, which may be the
-/// dataset's. Images are [N, C, H, W] or [N, H, W] with any strides, and come back contiguous; parameters are drawn on
-/// the host, images stay on their device, and nothing waits for it.
+/// Type of the transforms in this folder. They do not modify the memory of their input batch, which may belong to the
+/// dataset. Images are [N, C, H, W] or [N, H, W] with any strides; results are contiguous. Parameters are drawn on the
+/// host; images stay on their device, without waiting for it.
 using Transform = std::function<Batch(Batch, const BatchInfo&)>;
 
-/// Keys of the random numbers of one transform, unrelated to those of every other name. The key of a sample is
+/// Keys of the random numbers of one transform, unrelated to those of other names. The key of a sample is
 /// `epoch_key.fold_in(c).fold_in(record)`, where c is a hash of the name: it depends on seed, split, epoch and record
-/// only, never on the sample's batch, worker or process. (Where a sampler repeats records:
-/// `sample_keys[i].fold_in(c)`.) Of a batch: `batch_key.fold_in(c)`.
+/// only, not on batch, worker or process. (If a sampler repeats records: `sample_keys[i].fold_in(c)`.) The key of a
+/// batch is `batch_key.fold_in(c)`.
 class Keys {
  public:
   Keys(const BatchInfo& info, std::string_view name);
 
-  /// Random numbers of sample `i`.
+  /// Returns random numbers of sample `i`.
   Random random(std::size_t i) const;
   Random batch_random() const;
 
@@ -46,12 +46,12 @@ class Keys {
 };
 
 namespace detail {
-/// `info` with all keys folded with `place`, so that transforms at different places draw different numbers.
+/// Folds `place` into all keys of `info`, so that transforms at different places draw different numbers.
 void set_keys(BatchInfo& out, const BatchInfo& info, std::size_t place);
 }  // namespace detail
 
-/// A chain of transforms. Each gets keys of its place in the chain, so that two of a kind draw different numbers, and
-/// the random numbers of users' transforms (`info.random(i)`) differ from those of all others.
+/// A chain of transforms. Each gets keys of its place in the chain: two transforms of one kind draw different numbers,
+/// and the random numbers of users' transforms (`info.random(i)`) differ from those of all others.
 template <class... T>
 class Compose {
  public:
@@ -76,7 +76,7 @@ class Compose {
   std::tuple<T...> transforms_;
 };
 
-/// `compose(random_crop(32, {.padding = 4}), random_horizontal_flip(), normalize(mean, std))`.
+/// Example: `compose(random_crop(32, {.padding = 4}), random_horizontal_flip(), normalize(mean, std))`.
 template <class... T>
 Compose<T...> compose(T... transforms) {
   return Compose<T...>(std::move(transforms)...);

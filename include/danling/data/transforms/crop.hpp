@@ -11,11 +11,12 @@ struct PadOptions {
   PaddingMode padding_mode = PaddingMode::constant;
 };
 
-/// Adds margins. (torchvision: Pad) @throws DataError, when it is called, for margins that are too wide for the mode
-/// (reflect: less than the image; symmetric: at most the image), or fill values that the images' type cannot hold.
+/// Adds margins. (torchvision: Pad)
+/// @throws DataError, when it is called, for margins that are too wide for the mode (reflect: less than the image;
+/// symmetric: at most the image), or fill values that the images' dtype cannot represent.
 Transform pad(Padding padding, PadOptions options = {});
 
-/// The center of each image; smaller images are padded with zeros. (torchvision: CenterCrop)
+/// Crops the center of each image; pads smaller images with zeros. (torchvision: CenterCrop)
 Transform center_crop(Size size);
 
 struct RandomCropOptions {
@@ -27,14 +28,14 @@ struct RandomCropOptions {
   PaddingMode padding_mode = PaddingMode::constant;
 };
 
-/// A random crop of each image, uniform over positions. (torchvision: RandomCrop) @throws DataError, when it is called,
-/// for images smaller than `size` after padding, and as `pad`.
+/// Crops each image at a uniformly random position. (torchvision: RandomCrop)
+/// @throws DataError, when it is called, for images smaller than `size` after padding, and as `pad`.
 Transform random_crop(Size size, RandomCropOptions options = {});
 
-/// Mirrors each image left to right with probability `p`. (torchvision: RandomHorizontalFlip)
-/// @throws ConfigError for a probability outside [0, 1].
+/// Flips each image left to right with probability `p`. (torchvision: RandomHorizontalFlip)
+/// @throws ConfigError for a probability outside of [0, 1].
 Transform random_horizontal_flip(double p = 0.5);
-/// The same top to bottom. (torchvision: RandomVerticalFlip)
+/// Flips each image top to bottom with probability `p`. (torchvision: RandomVerticalFlip)
 Transform random_vertical_flip(double p = 0.5);
 
 }  // namespace danling::inline v0::data::transforms

@@ -1,4 +1,4 @@
-// Random erasing: rectangles of images replaced by a value or by noise.
+// Random erasing: replaces rectangles of images with a value or noise.
 #pragma once
 
 #include <danling/data/transforms/compose.hpp>
@@ -8,16 +8,16 @@ namespace danling::inline v0::data::transforms {
 
 struct RandomErasingOptions {
   double p = 0.5;
-  /// Erased area as a fraction of the image's.
+  /// Erased area as a fraction of the image area.
   Range scale = {0.02, 0.33};
-  /// Height of the rectangle divided by its width.
+  /// Aspect ratio of the rectangle: height / width.
   Range ratio = {0.3, 3.3};
   Fill value = {0.0};
-  /// Standard normal numbers instead of `value`, one for each pixel and channel; for floating point images.
+  /// Fills with standard normal numbers instead of `value`, one per pixel and channel; for floating-point images.
   bool noise = false;
 };
 
-/// Erases a rectangle of each image with probability `p`. Erases none if ten random rectangles did not fit.
+/// Erases a rectangle of each image with probability `p`; erases nothing if ten random rectangles did not fit.
 /// (torchvision: RandomErasing; Zhong et al., "Random erasing data augmentation", 2017)
 /// @throws ConfigError for invalid options; DataError, when it is called, as `pad`.
 Transform random_erasing(RandomErasingOptions options = {});

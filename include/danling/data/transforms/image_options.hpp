@@ -1,4 +1,4 @@
-// Sizes, margins and fill values of image transforms; torchvision's conventions.
+// Sizes, margins and fill values of image transforms, with torchvision's conventions.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace danling::inline v0::data::transforms {
 
-/// In pixels; one number is a square.
+/// Size in pixels; one number is a square.
 struct Size {
   Size(std::int64_t both) : height(both), width(both) {}  // NOLINT(google-explicit-constructor): as in torchvision
   Size(std::int64_t height_, std::int64_t width_) : height(height_), width(width_) {}
@@ -15,8 +15,8 @@ struct Size {
   std::int64_t width;
 };
 
-/// In pixels on each side: one number, {left and right, top and bottom}, or {left, top, right, bottom}. Negative
-/// margins crop.
+/// Margins in pixels: one number, {left and right, top and bottom}, or {left, top, right, bottom}. Negative margins
+/// crop.
 struct Padding {
   Padding(std::int64_t all)  // NOLINT(google-explicit-constructor): as in torchvision
       : left(all), top(all), right(all), bottom(all) {}
@@ -31,11 +31,11 @@ struct Padding {
   std::int64_t bottom;
 };
 
-/// Content of the padding: the fill value; the nearest pixel (aaa|abc); the mirror image without (cb|abc) or
-/// with (ba|abc) the outermost pixel.
+/// Content of the margins: the fill value; the nearest pixel (aaa|abc); the mirror image without (cb|abc) or with
+/// (ba|abc) the outermost pixel.
 enum class PaddingMode { constant, edge, reflect, symmetric };
 
-/// One value, or one for each channel, in the images' value range (0 .. 255 for bytes).
+/// One value, or one per channel, in the images' value range (0 .. 255 for bytes).
 using Fill = std::vector<double>;
 
 /// A closed interval.

@@ -1,4 +1,4 @@
-// Labels as probabilities, and transforms that mix the samples of a batch.
+// One-hot labels, and transforms that mix the samples of a batch.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,29 @@
 
 namespace danling::inline v0::data::transforms {
 
-/// Targets [N] of class numbers as [N, num_classes] with a one in each row. Labels are checked on the host; a device
-/// reports an invalid one later. @throws ConfigError for less than one class; DataError, when it is called,
-/// for targets of another shape or type, and on the host for a label outside [0, num_classes), with its sample.
+/// Converts targets [N] of class indices to one-hot [N, num_classes]. Checks labels on the host; a device reports an
+/// invalid one later.
+/// @throws ConfigError for less than one class; DataError, when it is called, for targets of another shape or dtype,
+/// and on the host for a label outside of [0, num_classes), with its sample.
 Transform one_hot(std::int64_t num_classes, c10::ScalarType dtype = c10::ScalarType::Float);
 
 struct MixOptions {
-  /// Parameter of the Beta(alpha, alpha) distribution of the weight, which is drawn once per batch.
+  /// Parameter of the Beta(alpha, alpha) distribution of the mixing weight, drawn once per batch.
   double alpha = 1.0;
-  /// 0: targets are probabilities already, [N, classes].
+  /// 0: targets are already probabilities, [N, classes].
   std::int64_t num_classes = 0;
 };
 
-/// Adds to each sample, weighted, the one before it (to the first the last); targets become probabilities
-/// [N, classes], mixed likewise. The draw depends on the batch's place in the epoch: only mixing changes with the batch
-/// size and the number of processes. For floating point inputs of any shape.
-/// (torchvision: MixUp; Zhang et al., "mixup: Beyond empirical risk minimization", 2017)
+/// Mixes each sample with the one before it (the first with the last) by a random weight; targets become probabilities
+/// [N, classes], mixed likewise. The draw depends on the batch's position in the epoch, so only the mixing depends on
+/// batch size and number of processes. For floating-point inputs of any shape. (torchvision: MixUp; Zhang et al.,
+/// "mixup: Beyond empirical risk minimization", 2017)
 /// @throws ConfigError for invalid options; DataError as `one_hot`.
 Transform mixup(MixOptions options = {});
 
-/// Puts a rectangle of the image before it into each image, the same in a batch; targets become probabilities by the
-/// rectangle's share. (torchvision: CutMix; Yun et al., "CutMix", 2019) Throws as `mixup`.
+/// Pastes a rectangle of the previous image into each image, the same rectangle in the whole batch; targets become
+/// probabilities by the rectangle's share. (torchvision: CutMix; Yun et al., "CutMix", 2019)
+/// @throws as `mixup`.
 Transform cutmix(MixOptions options = {});
 
 }  // namespace danling::inline v0::data::transforms
