@@ -75,8 +75,8 @@ void Batch::set(std::string_view name, at::Tensor tensor) {
   State* place = &extra;
   for (std::string_view rest = name;;) {
     const std::size_t dot = rest.find('.');
-    check<DataError>(place->is_null() || place->is_map(), "data.batch", "expected a name below a map, got ",
-                     quote(name), ", where ", place->kind(), " stands in the way");
+    check<DataError>(place->is_null() || place->is_map(), "data.batch", "expected maps on the path of a name, got ",
+                     quote(name), ", where ", place->kind(), " is on the path");
     place = &(*place)[rest.substr(0, dot)];
     if (dot == std::string_view::npos) {
       break;

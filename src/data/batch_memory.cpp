@@ -18,12 +18,12 @@ namespace danling::inline v0::data::detail {
 namespace {
 
 constexpr std::size_t least = std::size_t{1} << 20;
-constexpr std::size_t most = std::size_t{32} << 20;  // glibc maps larger blocks itself, and unmaps them
+constexpr std::size_t most = std::size_t{32} << 20;  // glibc maps larger blocks itself and unmaps them
 constexpr std::size_t page = std::size_t{1} << 16;
 
 class Recycler final : public c10::Allocator {
  public:
-  // Never destroyed: tensors may outlive all static objects.
+  // Never destroyed: tensors may outlive static objects.
   static Recycler& instance() {
     static auto* const recycler = new Recycler();
     return *recycler;
@@ -33,7 +33,7 @@ class Recycler final : public c10::Allocator {
     auto block = std::make_unique<Block>();
     {
       const std::lock_guard lock(mutex_);
-      // The smallest block that is large enough, at most an eighth too large.
+      // The smallest block that is large enough, at most one eighth too large.
       auto best = idle_.end();
       for (auto at = idle_.begin(); at != idle_.end(); ++at) {
         if (at->size >= bytes && at->size - bytes <= bytes / 8 && (best == idle_.end() || at->size < best->size)) {
@@ -96,7 +96,7 @@ class Recycler final : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::deque<Block> idle_;  // the block freed last stands last
+  std::deque<Block> idle_;  // the most recently freed block is last
   std::size_t idle_bytes_ = 0;
   std::size_t used_bytes_ = 0;
 };

@@ -31,7 +31,7 @@ std::string names_of(const State::Map& map) {
   return join(names);
 }
 
-// All parts are of the first one's kind, hence `get` reads them.
+// All parts have the kind of the first one, so `get` can read them.
 template <class Get>
 auto values_of(const Parts<State>& parts, const Get& get) {
   std::vector<std::remove_cvref_t<decltype(get(*parts.front()))>> values;

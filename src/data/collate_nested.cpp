@@ -31,7 +31,7 @@ bool sizes_differ(const detail::Parts<at::Tensor>& parts) {
   });
 }
 
-/// Whether there is an entry for each token, which must not depend on the lengths of one batch.
+/// True if there is one entry per token; must not depend on the lengths of one batch.
 bool have_lengths_of(const detail::Parts<at::Tensor>& parts, const detail::Parts<at::Tensor>& inputs) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (!parts[i]->defined() || parts[i]->dim() == 0 || parts[i]->size(0) != inputs[i]->size(0)) {
@@ -41,7 +41,7 @@ bool have_lengths_of(const detail::Parts<at::Tensor>& parts, const detail::Parts
   return true;
 }
 
-/// Targets of different sizes must be sequences: names the first that is none.
+/// Throws with the first target that is not a sequence: targets of different sizes must be.
 void expect_lengths(const detail::Parts<at::Tensor>& targets, const detail::Parts<at::Tensor>& inputs) {
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (!have_lengths_of({targets[i]}, {inputs[i]})) {
@@ -52,7 +52,7 @@ void expect_lengths(const detail::Parts<at::Tensor>& targets, const detail::Part
   }
 }
 
-/// Maps of tensors are nested entry by entry; everything else is collated as ever.
+/// Nests maps of tensors entry by entry; collates everything else as usual.
 State nest_extra(const detail::Parts<State>& parts, const detail::Parts<at::Tensor>& inputs, const std::string& path) {
   const State& first = *parts.front();
   const auto all = [&](const auto& holds) {
@@ -72,7 +72,7 @@ State nest_extra(const detail::Parts<State>& parts, const detail::Parts<at::Tens
                        [&](const auto& entry) { return part.map().find(entry.key) != nullptr; });
   };
   if (!first.is_map() || !all(has_all_keys)) {
-    return detail::collate_parts(parts, path);  // which finds the difference, if there is one
+    return detail::collate_parts(parts, path);  // reports the difference, if there is one
   }
   State::Map out;
   for (const auto& entry : first.map()) {

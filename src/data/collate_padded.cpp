@@ -35,7 +35,7 @@ at::Tensor pad_all(const std::vector<Sample>& samples, at::Tensor Sample::*membe
   return out;
 }
 
-// Whether every target has the length of its input.
+// True if every target is as long as its input.
 bool targets_are_sequences(const std::vector<Sample>& samples) {
   return std::all_of(samples.begin(), samples.end(), [](const Sample& sample) {
     return sample.target.defined() && sample.target.dim() > 0 && sample.target.size(0) == sample.input.size(0);
@@ -73,7 +73,7 @@ Batch collate_padded(std::vector<Sample> samples, const PaddingOptions& options)
   const bool sequences = targets_are_sequences(samples);
   if (sequences) {
     batch.target = pad_all(samples, &Sample::target, "target", longest, options.target_value);
-    // Labels that samples leave out with the value of padding do not count either.
+    // Targets that samples have set to the padding value do not count either.
     batch.loss_normalizer =
         at::isIntegralType(batch.target.scalar_type(), /*includeBool=*/false)
             ? danling::detail::count_targets(batch.target, static_cast<std::int64_t>(options.target_value))
@@ -89,7 +89,7 @@ Batch collate_padded(std::vector<Sample> samples, const PaddingOptions& options)
     batch.target = detail::collate_parts(targets, "target");
   }
   batch.extra = detail::collate_parts(extras, "extra");
-  // From the host, where the lengths are: does not wait for the device.
+  // The lengths are on the host, so this does not wait for the device.
   const at::Tensor host_lengths = at::tensor(lengths, at::kLong);
   const at::Tensor mask = at::arange(longest, at::kLong).unsqueeze(0).lt(host_lengths.unsqueeze(1));
   batch.set("lengths", tensor_to(host_lengths, batch.input.device()));

@@ -1,4 +1,4 @@
-// Texts of a batch: the result of collating a text or bytes in each sample.
+// Text of a batch: the result of collating one text, or bytes, per sample.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace danling::inline v0::data::detail {
 
-/// A list of texts or bytes, one for each sample.
+/// True for a list of text or bytes, one per sample.
 inline bool is_column(const State& tree) {
   return tree.is_list() && !tree.items().empty() &&
          std::all_of(tree.items().begin(), tree.items().end(),

@@ -10,7 +10,7 @@ namespace danling::inline v0::data::detail {
 
 namespace {
 
-/// An error that already names its record.
+/// An error whose message already contains its record.
 class RecordError : public DataError {
  public:
   using DataError::DataError;
@@ -28,7 +28,7 @@ std::string record_text(const SampleInfo& info, std::int64_t index) {
   return where;
 }
 
-/// ` (file 'x', line 3)`; empty if the dataset has no source, or `what` already names the file.
+/// Returns ` (file 'x', line 3)`; empty if the dataset has no source, or `what` already contains the file.
 std::string source_text(const State& source, std::string_view what) {
   std::string out;
   for (const auto& [name, value] : source.is_map() ? source.map() : State::Map()) {
@@ -47,7 +47,7 @@ std::string source_text(const State& source, std::string_view what) {
 }  // namespace
 
 void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source) {
-  throw_if_cancelled();  // a stop within the sample is not an error of its record
+  throw_if_cancelled();  // a cancelled sample is not an error of its record
   std::string what = "an exception that is not a std::exception";
   try {
     throw;
@@ -57,7 +57,7 @@ void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State&
     what = error.what_without_backtrace();
   } catch (const std::exception& error) {
     what = error.what();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): `what` says so
+  } catch (...) {  // NOLINT(bugprone-empty-catch): `what` covers it
   }
   std::throw_with_nested(RecordError(concat(what.starts_with('[') ? "" : "[data.read] expected a sample, got: ", what,
                                             source_text(source, what), "; while reading ", record_text(info, index))));

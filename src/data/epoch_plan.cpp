@@ -82,7 +82,7 @@ Ranges EpochPlan::positions(std::int64_t begin, std::int64_t count) const {
 Ranges EpochPlan::positions(const Ranges& steps) const {
   Ranges out;
   for (const Range& range : steps.items()) {
-    // From the end of the batch before, so that records left out by drop_last between them are included.
+    // Starts at the end of the previous batch, to include records between them that drop_last drops.
     const GlobalBatch before = range.begin > 0 ? batch(range.begin - 1) : GlobalBatch();
     const std::int64_t begin = before.begin + before.size;
     const GlobalBatch last = batch(range.end - 1);

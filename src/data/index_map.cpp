@@ -48,7 +48,7 @@ std::vector<std::int64_t> counts_of(std::vector<double> fractions, std::int64_t 
                      fraction);
     sum += fraction;
   }
-  // 0.7 + 0.2 + 0.1 is not exactly 1, in float even less.
+  // 0.7 + 0.2 + 0.1 is not exactly 1, even less so in float.
   check<DataError>(std::abs(sum - 1.0) <= 1e-6, "data.split", "expected fractions that add up to 1, got ",
                    join(fractions), ", which make ", sum);
   if (std::abs(sum - 1.0) > 1e-9) {
@@ -60,7 +60,7 @@ std::vector<std::int64_t> counts_of(std::vector<double> fractions, std::int64_t 
   std::int64_t left = size;
   for (const double fraction : fractions) {
     const auto count = static_cast<std::int64_t>(std::floor(fraction * static_cast<double>(size)));
-    counts.push_back(std::min(count, left));  // for fractions that sum to slightly more than 1
+    counts.push_back(std::min(count, left));  // fractions may add up to slightly more than 1
     left -= counts.back();
   }
   for (std::size_t i = 0; left > 0; i = (i + 1) % counts.size(), --left) {

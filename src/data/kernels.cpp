@@ -1,5 +1,4 @@
-// Compiled with -ffp-contract=off: otherwise the compiler would fuse a product and a sum where the machine can, and
-// round once.
+// Compiled with -ffp-contract=off: otherwise the compiler may fuse a product and a sum, which rounds only once.
 #include "data/kernels.hpp"
 
 #include <algorithm>
@@ -15,8 +14,8 @@ namespace danling::inline v0::data::kernels {
 
 namespace {
 
-// The loops, compiled for several instruction sets and chosen at run time: a build for any x86-64 has vectors of 16
-// bytes only, which convert bytes three times slower.
+// The loops are compiled for several instruction sets and selected at run time: a build for any x86-64 has only vectors
+// of 16 bytes, which convert bytes three times slower.
 template <class From>
 [[gnu::always_inline]] inline void affine_loop(const From* __restrict from, float* __restrict to, std::size_t count,
                                                float scale, float shift) {
@@ -64,12 +63,12 @@ template <class T>
   }
 }
 
-// Rows of a shuffled order are scattered: prefetches a few kilobytes ahead, or the loop would wait for the first lines
-// of each row. It helps rows in order too.
+// Rows of a shuffled order are scattered: prefetches a few kilobytes ahead, so that the loop does not wait for the
+// first lines of each row. This also helps with rows in order.
 constexpr std::size_t piece_bytes = 1024;
 constexpr std::size_t pieces_ahead = 8;
 
-// Calls `copy(from, count, to)` for the rows of `indices` in pieces: `count` numbers at `from` go to number `to`.
+// Calls `copy(from, count, to)` for the rows of `indices` in pieces: copies `count` numbers at `from` to position `to`.
 template <class T, class Copy>
 [[gnu::always_inline]] inline void each_piece(const T* base, std::size_t row_size,
                                               std::span<const std::int64_t> indices, const Copy& copy) {

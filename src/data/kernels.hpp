@@ -1,4 +1,4 @@
-// Loops over plain memory for datasets and transforms: gathering rows, scaling numbers, moving pixels.
+// Loops over plain memory for datasets and transforms: gather rows, scale numbers, move pixels.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ void normalize(const std::uint8_t* from, float* to, std::size_t count, float sca
 /// to[i] = (from[i] - mean) / std.
 void normalize(const float* from, float* to, std::size_t count, float mean, float std);
 
-/// Copies rows of `row_size` numbers at `base`: those of `indices`, scaled, one after another to `to`.
+/// Gathers the rows `indices`, of `row_size` numbers each, from `base` to `to`, and scales them.
 void gather_affine(const std::uint8_t* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
                    float scale, float shift);
 void gather_affine(const float* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
                    float scale, float shift);
 
-/// Copies rows of `row_bytes` bytes at `base`: those of `indices`, one after another to `to`.
+/// Gathers the rows `indices`, of `row_bytes` bytes each, from `base` to `to`.
 void gather(const std::byte* base, std::size_t row_bytes, std::span<const std::int64_t> indices, std::byte* to);
 
-/// `rows` rows of `count` items of `item` bytes (1, 2, 4, 8 or 16). Rows are `from_stride` and `to_stride` bytes apart;
-/// `step` items (1, -1, or 0 for `count` copies of one) separate the source items of a row.
+/// `rows` rows of `count` items of `item` bytes (1, 2, 4, 8 or 16). Rows are `from_stride` and `to_stride` bytes apart.
+/// Source items in a row are `step` items apart: 1, -1, or 0 for `count` copies of one item.
 struct Block {
   const std::byte* from;
   std::ptrdiff_t from_stride;

@@ -84,7 +84,8 @@ std::int64_t LengthBuckets::full(const Bucket& bucket, const BatchShape& shape) 
   return of_one * shape.world_size;
 }
 
-// As many as fit; unless they are all, a multiple of the processes. At least one for each process: `full` ensures it.
+// As many records as fit; a multiple of the number of processes, unless they are all of the rest. `full` ensures at
+// least one per process.
 template <class InBucket>
 std::int64_t LengthBuckets::share_of_rest(std::int64_t rest, const BatchShape& shape, const InBucket& in_bucket) const {
   std::int64_t count = 0;
@@ -148,7 +149,7 @@ std::int64_t LengthBuckets::take(Bucket& bucket, std::int64_t count, std::span<s
 }
 
 std::int64_t LengthBuckets::next(const BatchShape& shape, std::span<std::int64_t> indices) {
-  // After a state of larger batches several buckets may be full.
+  // After loading a state of larger batches, several buckets may be full.
   for (Bucket& bucket : buckets_) {
     if (static_cast<std::int64_t>(bucket.waiting.size()) >= full(bucket, shape)) {
       return take(bucket, full(bucket, shape), indices);
@@ -195,7 +196,7 @@ std::int64_t LengthBuckets::next_of_rest(const BatchShape& shape, std::span<std:
     resting_ = true;
     rest_kept_ =
         rest_.size() - static_cast<std::size_t>(dropped_of_rest(static_cast<std::int64_t>(rest_.size()), shape));
-    // Left-out records stay at the end and in the state: another layout may use them.
+    // Dropped records stay at the end and in the state: another layout may use them.
     const auto sorted = rest_.begin() + static_cast<std::ptrdiff_t>(options_.max_tokens ? rest_.size() : rest_kept_);
     std::stable_sort(rest_.begin(), sorted, [](const auto& a, const auto& b) { return a.length < b.length; });
     for (Bucket& bucket : buckets_) {
@@ -219,7 +220,7 @@ std::vector<LengthBuckets::Waiting> LengthBuckets::all_waiting() const {
   const auto visited_before = [](const Waiting& a, const Waiting& b) { return a.place < b.place; };
   std::vector<Waiting> all(rest_.begin() + static_cast<std::ptrdiff_t>(rest_taken_), rest_.end());
   std::sort(all.begin(), all.end(), visited_before);
-  // Loaders call this behind every batch, and each bucket is in order already.
+  // Each bucket is already in order. (Loaders call this after every batch.)
   for (const Bucket& bucket : buckets_) {
     const auto middle = all.insert(all.end(), bucket.waiting.begin(), bucket.waiting.end());
     std::inplace_merge(all.begin(), middle, all.end(), visited_before);
@@ -269,7 +270,7 @@ void LengthBuckets::load_state_dict(const State& state) {
   set_epoch(epoch);
   cursor_ = position;
   for (const auto* record = begin; record != end; ++record) {
-    wait(*record, record - end);  // before those not yet visited
+    wait(*record, record - end);  // before records that are not visited yet
   }
 }
 

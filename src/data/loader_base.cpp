@@ -34,7 +34,7 @@ std::unique_ptr<Pipeline> pipeline_of(const LoaderOptions& options, BatchReader&
   if (options.num_workers == 0) {
     return std::make_unique<DirectPipeline>(reader, options.shard.parts);
   }
-  // As few steps as hold the batches to read ahead, though one for each worker.
+  // The fewest steps that contain the batches to read ahead, but at least one per worker.
   const std::int64_t batches = options.num_workers * options.prefetch_factor.value_or(2);
   return std::make_unique<WorkerPipeline>(
       reader, WorkerOptions{.num_workers = options.num_workers,
@@ -69,8 +69,8 @@ void LoaderEngine::check_end(BatchSlot* slot) {
     furthest = std::max(furthest, last.info.position + last.size);
   }
   if (furthest > end) [[unlikely]] {
-    fail<DataError>("data.loader", "expected the end of the stream behind sample ", end,
-                    ", where it gave fewer than were asked for, got samples up to ", furthest, of_split(split));
+    fail<DataError>("data.loader", "expected the end of the stream after sample ", end,
+                    ", where it returned fewer than requested, got samples up to ", furthest, of_split(split));
   }
 }
 
@@ -169,7 +169,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
   ++visit_;
   if (saved_position_) {
     restore_position();
-    engine.claim_source();  // `place` outside of an epoch has released it
+    engine.claim_source();  // in an epoch; outside of one, `place` has released it
   }
   const bool continues = loaded_ && epoch == epoch_;
   global_step_ += missed_steps();
@@ -284,7 +284,7 @@ void LoaderBase::show(std::int64_t part) {
   }
 }
 
-// Ranks without samples in the last step count it with the next epoch, so that all count the same.
+// Ranks without samples in the last step count it at the start of the next epoch, so that all ranks count equally.
 std::int64_t LoaderBase::missed_steps() const {
   return finished_ && engine_->planner != nullptr ? engine_->planner->num_missed() : 0;
 }

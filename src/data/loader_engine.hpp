@@ -25,34 +25,34 @@ std::string of_split(std::string_view split);
 struct LoaderEngine {
   SourceClaim claim;  // first: destroyed after all readers have ended
   std::unique_ptr<BatchReader> reader;
-  std::shared_ptr<Sampler> sampler;  // one of the two; none for a stream
+  std::shared_ptr<Sampler> sampler;  // or batch_sampler; both null for a stream
   std::shared_ptr<BatchSampler> batch_sampler;
   Layout layout;
-  /// Seed of the keys of an epoch; restored from a loaded state.
+  /// Seed of an epoch's keys; restored from a loaded state.
   std::uint64_t seed = 0;
   std::string split;
 
-  // Beginning of the epoch: the samples that a loaded state had delivered.
+  // Samples that were delivered before this epoch was resumed, from a loaded state.
   Ranges done;
 
   // Planner of the current epoch.
   std::unique_ptr<Planner> planner;
   std::optional<std::int64_t> batches_left;
   Ranges steps;              // delivered steps
-  std::int64_t newest = -1;  // newest number of a delivered step
-  /// Snapshot behind that step, of a stream or a batch sampler; null before the first epoch.
+  std::int64_t newest = -1;  // highest number of a delivered step
+  /// Snapshot of a stream or a batch sampler after that step; null before the first epoch.
   std::shared_ptr<const Snapshot> place;
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // end of a stream, once known
-  std::unique_ptr<Pipeline> pipeline;                           // last: its threads use the others
+  std::unique_ptr<Pipeline> pipeline;                           // last: its threads use the other members
 
-  std::int64_t furthest = 0;  // furthest position delivered of a stream
+  std::int64_t furthest = 0;  // furthest delivered position of a stream
 
-  /// Checks the next step to deliver; null at the end. @throws DataError if a stream continues behind its end, and
-  /// from then on.
+  /// Checks the next step to deliver (null at the end).
+  /// @throws DataError if a stream continues after its end, and on further calls.
   void check_end(BatchSlot* slot);
-  /// Call before the stream or batch sampler moves; see SourceClaim.
+  /// Call it before the stream or batch sampler moves; see SourceClaim.
   bool claim_source();
-  /// Snapshot of the source, for an epoch that begins.
+  /// Returns a snapshot of the source at the start of an epoch.
   std::shared_ptr<const Snapshot> snapshot_source() const;
   bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }
   std::optional<std::int64_t> order_size() const {
@@ -60,7 +60,7 @@ struct LoaderEngine {
   }
 };
 
-/// The engine of a loader. @throws StateError for a moved-from loader.
+/// Returns the engine of a loader. @throws StateError for a moved-from loader.
 inline LoaderEngine& engine_of(const std::unique_ptr<LoaderEngine>& engine) {
   check<StateError>(engine != nullptr, "data.loader", "expected a loader, got one that was moved from");
   return *engine;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t max_read_ahead = 65536;
 constexpr std::int64_t max_global_batch = std::int64_t{1} << 48;
-constexpr std::int64_t max_unknown_batch = std::int64_t{1} << 24;  // if no size limits its memory
+constexpr std::int64_t max_unknown_batch = std::int64_t{1} << 24;  // if no known size limits its memory
 
 void check_shard(const LoaderOptions& options, const std::string& split) {
   const Shard& shard = options.shard;
@@ -63,7 +63,7 @@ void check_stream(const LoaderOptions& options, const std::string& split) {
   check<ConfigError>(options.sampler == nullptr && options.batch_sampler == nullptr, "data.loader",
                      "expected no sampler for a stream, got one", split);
   check<ConfigError>(!options.shard.padding, "data.loader", "expected shard.padding: false for a stream, got true",
-                     split, "; its beginning is gone when it ends");
+                     split, "; a stream cannot repeat its first samples");
 }
 
 }  // namespace

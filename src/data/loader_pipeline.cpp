@@ -38,7 +38,7 @@ bool DirectPipeline::read_ahead() {
     if (ahead_->stage == BatchSlot::Stage::failed) {
       planner_->replan(*ahead_);
     }
-    ahead_->stage = BatchSlot::Stage::failed;  // unless the read below returns
+    ahead_->stage = BatchSlot::Stage::failed;  // unless the read below succeeds
     if (!read_slot(reader_, *planner_, *ahead_)) {
       ahead_->drop_parts();
       ahead_->planned = false;
@@ -51,7 +51,7 @@ bool DirectPipeline::read_ahead() {
 }
 
 BatchSlot* DirectPipeline::next() {
-  const c10::NoGradGuard no_grad;  // as for workers
+  const c10::NoGradGuard no_grad;  // as in workers
   current_->drop_parts();          // first, so that the new batch can reuse its memory
   if (error_ != nullptr) {
     std::rethrow_exception(std::exchange(error_, nullptr));

@@ -1,4 +1,4 @@
-// Reads planned batches: in the calling thread, or in workers.
+// Reads planned batches, in the calling thread or in workers.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,30 @@
 
 namespace danling::inline v0::data::detail {
 
-/// A slot for a step of `parts` batches.
+/// Creates the slots for a step of `parts` batches.
 std::unique_ptr<BatchSlot> make_slots(const BatchReader& reader, std::int64_t parts);
 
-/// Delivers steps: a batch, and those of the process's other parts of the same global batch. All are read before the
+/// Delivers steps: a batch together with the process's other parts of the same global batch. All are read before the
 /// first is delivered, so a failed read leaves no step half done. Call all functions in the loader's thread.
 class Pipeline {
  public:
   virtual ~Pipeline();
 
-  /// Begins with the batches of this planner; nothing may be in progress.
+  /// Starts with the batches of this planner; nothing may be in progress.
   virtual void start(Planner& planner) = 0;
-  /// The next step, valid until the next call; null at the end, and from then on. Rethrows an error of reading it, and
-  /// then retries.
+  /// Returns the next step, valid until the next call; null at the end, and on further calls. Rethrows an error of
+  /// reading it; the next call retries.
   virtual BatchSlot* next() = 0;
-  /// Whether the step that `next` returned is the last one. Never throws: an error here is thrown by the next `next`.
+  /// Returns true if the step that `next` returned is the last one. Never throws: the following `next` throws such
+  /// errors.
   virtual bool ended() = 0;
-  /// Drops all batches; waits for the samples that workers are reading.
+  /// Drops all batches; waits for samples that workers are reading.
   virtual void stop() = 0;
-  /// Waits for the samples that workers are reading; nothing uses the source then, until `resume` or `stop`.
+  /// Waits for samples that workers are reading; nothing uses the source until `resume` or `stop`.
   virtual void pause() = 0;
-  /// Resumes after `pause`; batches that it interrupted are read again.
+  /// Resumes after `pause`; interrupted batches are read again.
   virtual void resume() = 0;
-  /// Batches planned before delivered batch `number` that were not delivered, in that order.
+  /// Returns the undelivered batches that were planned before delivered batch `number`, in planned order.
   virtual std::vector<const BatchSlot*> overtaken(std::int64_t number) = 0;
 };
 
@@ -58,7 +59,7 @@ class DirectPipeline final : public Pipeline {
   BatchReader& reader_;
   Planner* planner_ = nullptr;
   std::unique_ptr<BatchSlot> current_;
-  std::unique_ptr<BatchSlot> ahead_;  // holds a step if `planned`; ready if it was also read
+  std::unique_ptr<BatchSlot> ahead_;  // contains a step if `planned`; ready if it was also read
   std::int64_t planned_ = 0;
   bool ended_ = false;
   std::exception_ptr error_;  // error of reading ahead

@@ -74,7 +74,7 @@ void rethrow_for_batch(const BatchInfo& info, bool of_stream) {
     what = error.what_without_backtrace();
   } catch (const std::exception& error) {
     what = error.what();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): `what` says so
+  } catch (...) {  // NOLINT(bugprone-empty-catch): `what` covers it
   }
   std::throw_with_nested(DataError(concat(what.starts_with('[') ? "" : "[data.read] expected a batch, got: ", what,
                                           "; while reading ", records_of(info, of_stream))));
@@ -105,7 +105,7 @@ bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot) {
 
 void Planner::describe(BatchSlot& slot, std::int64_t part) const {
   BatchInfo& info = slot.info;
-  if (info.split.empty()) {  // a slot is of one loader
+  if (info.split.empty()) {  // constant per loader, so set only once per slot
     info.split = context_.split;
   }
   info.epoch = context_.epoch;
@@ -173,7 +173,7 @@ void OrderPlanner::fill(BatchInfo& info, const GlobalBatch& global, const Share&
             .record_key.fold_in(static_cast<std::uint64_t>(info.indices[static_cast<std::size_t>(i)]))
             .fold_in(static_cast<std::uint64_t>(position)));
   };
-  // Padding stands at the end of the order, and repeats its beginning.
+  // Padding is at the end of the order, and repeats its beginning.
   const std::int64_t behind = std::max<std::int64_t>(share.offset - global.size, 0);
   info.position = sampler_.size() + behind;
   for (std::int64_t done = 0; done < share.count;) {
@@ -211,9 +211,8 @@ bool GroupPlanner::ask_sampler(bool drop_last) {
   return count > 0;
 }
 
-// Without padding every share needs a sample, or its rank would be a step ahead of the others: records left over by a
-// layout of fewer shares join the next ones and, at the end, those that drop_last would leave out, unless there are
-// none.
+// Without padding every share needs a sample, or its rank would be a step ahead of the others. Records left over by a
+// layout with fewer shares join the next ones; at the end they join those that drop_last would drop, if there are any.
 bool GroupPlanner::next_group() {
   const Layout& layout = context().plan.layout();
   const auto least = static_cast<std::size_t>(layout.shard.padding ? 1 : layout.shard.world_size);

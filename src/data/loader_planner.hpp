@@ -1,4 +1,4 @@
-// Plans the samples of each step of an epoch: for orders, batch samplers and streams.
+// Plans the samples of each step of an epoch: from samplers, batch samplers and streams.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace danling::inline v0::data::detail {
 
-/// Data common to the batches of an epoch.
+/// Data shared by the batches of an epoch.
 struct EpochContext {
   std::string split;
   std::int64_t epoch = 0;
-  /// Records of the dataset; 0 for a stream.
+  /// Number of records in the dataset; 0 for a stream.
   std::int64_t size = 0;
-  /// Number of the next step to plan.
+  /// Index of the next step to plan.
   std::int64_t batch_idx = 0;
   std::int64_t global_step = 0;
   RandomKey record_key;
@@ -31,28 +31,30 @@ struct EpochContext {
   EpochPlan plan;
 };
 
-/// One thread at a time calls `plan`, in order. After an exception it plans the same step again.
+/// Plans the steps of an epoch. One thread at a time calls `plan`, in order. After an exception it plans the same step
+/// again.
 class Planner {
  public:
   explicit Planner(EpochContext context) : context_(std::move(context)) {}
   virtual ~Planner();
 
   const EpochContext& context() const { return context_; }
-  /// Writes this process's next step, one batch per part, to the slot; false at the end, and from then on.
+  /// Writes this process's next step, one batch per part, to the slot; returns false at the end, and on further calls.
   bool plan(BatchSlot& slot);
-  /// Prepares a failed step for a retry. Not while `plan` is running.
+  /// Prepares a failed step for a retry. Do not call it while `plan` is running.
   virtual void replan(BatchSlot& slot);
-  /// Call after the batches were read. In any thread. Returns false if the step is past the end.
+  /// Call it after the batches were read; thread-safe. Returns false if the step is past the end.
   virtual bool complete(BatchSlot& slot) const;
-  /// Global batches at the end of the epoch without samples for this process, known once all others were planned.
+  /// Number of global batches at the end of the epoch without samples for this process; known once all others are
+  /// planned.
   virtual std::int64_t num_missed() const { return missed_; }
-  /// Whether a step is known to exist only after it was read.
+  /// Returns true if only reading a step shows that it exists.
   virtual bool confirmed_by_read() const { return false; }
 
  protected:
-  /// Plans global batch `step` of the plan or a later one; returns its number, or -1 at the end. Sets `num_parts`.
+  /// Plans global batch `step` of the plan or a later one; returns its index, or -1 at the end. Sets `num_parts`.
   virtual std::int64_t plan_step(BatchSlot& slot, std::int64_t step) = 0;
-  /// The share of part `part` in a global batch of `global` samples.
+  /// Returns the share of part `part` in a global batch of `global` samples.
   Share share_of_part(std::int64_t part, std::int64_t global) const {
     return share_of(context_.plan.layout(), context_.plan.layout().shard.rank + part, global);
   }
@@ -67,7 +69,7 @@ class Planner {
   std::int64_t step_ = 0;
 };
 
-/// An order that is a function of the position.
+/// Plans by a sampler, whose order is a function of the position.
 class OrderPlanner final : public Planner {
  public:
   OrderPlanner(EpochContext context, const Sampler& sampler) : Planner(std::move(context)), sampler_(sampler) {}
@@ -81,7 +83,7 @@ class OrderPlanner final : public Planner {
   const Sampler& sampler_;
 };
 
-/// Batches of a batch sampler, after those that a saved state had planned and not delivered.
+/// Plans by a batch sampler, after the batches that a saved state had planned but not delivered.
 class GroupPlanner final : public Planner {
  public:
   using Group = std::vector<std::int64_t>;
@@ -91,7 +93,7 @@ class GroupPlanner final : public Planner {
 
  private:
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
-  /// Moves the records of the next global batch from `pending_`, where they stay, to `group_`; false at the end.
+  /// Copies the records of the next global batch from `pending_` to `group_`; returns false at the end.
   bool next_group();
   void fill(BatchInfo& info, const Share& share) const;
   bool ask_sampler(bool drop_last);
@@ -114,7 +116,7 @@ class StreamPlanner final : public Planner {
         every_(snapshot_every),
         at_(snapshot_->position) {}
 
-  /// Call when something else moved the stream. Not while `plan` is running.
+  /// Call it when other code has moved the stream. Do not call it while `plan` is running.
   void invalidate_position() { position_invalid_ = true; }
   void replan(BatchSlot& slot) override;
   bool complete(BatchSlot& slot) const override;
@@ -134,8 +136,8 @@ class StreamPlanner final : public Planner {
   bool ended_ = false;
 };
 
-/// Rethrows the current exception as a DataError that names the records of a batch, unless it names one; the original
-/// is nested in it.
+/// Rethrows the current exception as a DataError with the records of a batch, unless it already names one. Nests the
+/// original.
 [[noreturn]] void rethrow_for_batch(const BatchInfo& info, bool of_stream);
 
 /// Reads the batches of a planned step; returns false if it is past the end.

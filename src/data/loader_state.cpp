@@ -1,4 +1,4 @@
-// Saving and resuming of a loader: the position in a handful of integers.
+// Saves and resumes a loader: the position as a handful of integers.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -40,7 +40,7 @@ Group group_of(const State& state, std::int64_t size) {
   return out;
 }
 
-// Saves the source's position: behind the newest delivered batch, with the batches that it overtook. Independent of
+// Saves the source's position after the newest delivered batch, and the batches that it overtook. Independent of
 // read-ahead.
 void save_position(State& state, const LoaderEngine& engine, bool in_order) {
   const auto place = engine.place ? engine.place : engine.snapshot_source();
@@ -83,7 +83,7 @@ template <class T>
 void load_or_stay(T& object, const State& state) {
   const State before = clone(object.state_dict());
   try {
-    object.load_state_dict(clone(state));  // it may keep and change the tensors
+    object.load_state_dict(clone(state));  // the object may keep and change the tensors
   } catch (...) {
     object.load_state_dict(before);
     throw;
@@ -94,7 +94,7 @@ const char* kind_of(const State& state) {
   return has(state, "stream") ? "stream" : has(state, "batch_sampler") ? "batch sampler" : "dataset";
 }
 
-// The positions of the batches that each rank delivered. Steps common to all ranks are many, the others few.
+// Returns the positions of the batches that each rank delivered. Most steps are common to all ranks, few are not.
 Ranges joined(const EpochPlan& plan, const std::vector<Ranges>& steps) {
   Ranges all = steps.front();
   for (const Ranges& of_rank : steps) {
@@ -161,7 +161,7 @@ State LoaderBase::state_dict() const {
   return state;
 }
 
-// Loads the source's part of the state; a source that refuses it stays unchanged.
+// Loads the source's part of the state. If the source rejects it, it stays unchanged.
 std::shared_ptr<const detail::Snapshot> LoaderBase::load_source(const State& state, std::int64_t samples) {
   const detail::LoaderEngine& engine = *engine_;
   if (engine.sampler != nullptr) {
@@ -213,7 +213,7 @@ void LoaderBase::load_state_dict(const State& state) {
   check<StateError>(!detail::has(state, "of_rank"), "data.loader",
                     "expected the state of all processes, got that of one of them, which delivered batches out of "
                     "order",
-                    split, "; LoaderBase::merge_states makes one of all");
+                    split, "; LoaderBase::merge_states combines the states of all");
   detail::Ranges done = detail::positions_of(state);
   const auto size = engine.order_size();
   const std::int64_t end = done.items().empty() ? 0 : done.items().back().end;
@@ -237,7 +237,7 @@ void LoaderBase::load_state_dict(const State& state) {
   const bool is_finished = finished != nullptr && finished->boolean();
   std::shared_ptr<const detail::Snapshot> place;
   const bool claimed = engine.claim_source();
-  engine.pipeline->pause();  // until `rewind` stops them: planning workers would move the source
+  engine.pipeline->pause();  // until `rewind` stops them: workers that plan would move the source
   const auto stay = [&] {
     engine.pipeline->resume();
     if (claimed) {

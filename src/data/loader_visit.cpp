@@ -11,14 +11,14 @@ namespace danling::inline v0::data {
 std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
   detail::engine_of(engine_);
   check<StateError>(!keep || options_.in_order || options_.shard.world_size == 1, "data.loader",
-                    "expected in_order: true for a loader that goes back to its position after an evaluation, got "
+                    "expected in_order: true for a loader that returns to its position after an evaluation, got "
                     "false with ",
                     options_.shard.world_size, " processes", detail::of_split(options_.split),
                     ", where one of them does not know the position; set in_order, or evaluate another split");
   check<StateError>(!keep || saved_position_ || is_last_part(), "data.loader",
                     "expected a loader between global batches, got one that has delivered ", part_ + 1, " of ",
                     num_parts(), " parts", detail::of_split(options_.split),
-                    "; it could not go back there after an evaluation: read the other parts first");
+                    "; it could not return there after an evaluation: read the other parts first");
   std::optional<State> kept = std::move(saved_position_);
   bool in_epoch = saved_in_epoch_;
   if (keep && !kept) {
@@ -27,7 +27,7 @@ std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
     in_epoch = resumes_ || (started_ && !loaded_);  // resumes_: nothing was read since another visit
   }
   saved_position_.reset();
-  loaded_ = false;  // otherwise start_epoch would continue that state
+  loaded_ = false;  // otherwise start_epoch would resume that state
   try {
     start_epoch(epoch);
   } catch (...) {
@@ -52,7 +52,7 @@ LoaderVisit::LoaderVisit(LoaderBase& loader, std::int64_t epoch, bool keep)
 LoaderVisit::~LoaderVisit() {
   try {
     end();
-  } catch (...) {  // the loader keeps the position to return to
+  } catch (...) {  // the loader keeps the position and retries later
   }
 }
 

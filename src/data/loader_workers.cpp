@@ -22,7 +22,7 @@
 namespace danling::inline v0::data {
 
 namespace {
-thread_local const std::atomic<bool>* interrupted = nullptr;  // flag of the loader that this thread works for
+thread_local const std::atomic<bool>* interrupted = nullptr;  // flag of the loader for which this thread works
 
 struct Interrupted {};
 }  // namespace
@@ -37,8 +37,8 @@ namespace detail {
 
 namespace {
 
-// The cores are shared by the workers and the step. at::set_num_threads would also change the number for future
-// threads; OpenMP's function changes only the calling thread.
+// The workers and the step share the cores. at::set_num_threads would also change future threads; OpenMP's function
+// changes only the calling thread.
 void use_one_thread() {
   at::get_num_threads();  // LibTorch sets a thread's number on its first call
   using SetThreads = void (*)(int);
@@ -50,7 +50,7 @@ void use_one_thread() {
 }  // namespace
 
 WorkerPipeline::WorkerPipeline(BatchReader& reader, WorkerOptions options) : reader_(reader), options_(options) {
-  for (std::int64_t i = 0; i <= options_.depth; ++i) {  // and the current one
+  for (std::int64_t i = 0; i <= options_.depth; ++i) {  // plus the current one
     slots_.push_back(make_slots(reader, options_.parts));
   }
 }
@@ -81,7 +81,7 @@ void WorkerPipeline::start_threads() {
   if (options_.pin) {
     device = at::accelerator::getDeviceIndex();
   }
-  const danling::detail::SignalMask no_signals;  // threads inherit it
+  const danling::detail::SignalMask no_signals;  // threads inherit the mask
   try {
     for (std::int64_t i = 0; i < options_.num_workers; ++i) {
       threads_.emplace_back([this, i, device] { work(i, device); });
@@ -126,13 +126,13 @@ BatchSlot* WorkerPipeline::ready_slot() const {
   return found != nullptr && in_order && found->number != first ? nullptr : found;
 }
 
-// A batch that is not full has to come at the same step on all ranks, or they would not agree on its size.
+// An incomplete batch must be delivered at the same step on all ranks, or they would not agree on its size.
 void WorkerPipeline::mark_in_turn(BatchSlot& slot) const {
   const Layout& layout = planner_->context().plan.layout();
   slot.in_turn = layout.shard.world_size > 1 && slot.info.global_size < layout.global();
 }
 
-// Retries batches whose error the caller has seen; returns whether there are any.
+// Retries batches whose error the caller has seen; returns true if there are any.
 bool WorkerPipeline::retry_failed(Lock& lock) {
   bool found = false;
   for (const auto& slot : slots_) {
@@ -142,7 +142,7 @@ bool WorkerPipeline::retry_failed(Lock& lock) {
         paused_ = true;
         change_.wait(lock, [&] { return active_ == 0; });
         paused_ = false;
-        planner_->replan(*slot);  // with the lock held: workers wait for it only on rare paths
+        planner_->replan(*slot);  // with the lock held: workers wait for it only in rare cases
         slot->stage = Stage::waiting;
       } else {
         slot->stage = Stage::free;
@@ -163,7 +163,7 @@ void WorkerPipeline::interrupt(Lock& lock) {
 
 BatchSlot* WorkerPipeline::next() {
   if (current_ != nullptr) {
-    current_->drop_parts();  // only this thread uses it: no lock needed, and the new batch can reuse its memory
+    current_->drop_parts();  // only this thread uses it, so no lock is needed; the new batch can reuse its memory
   }
   start_threads();
   Lock lock(mutex_);
@@ -373,7 +373,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
     mark_in_turn(slot);
     end_ = counts ? end_ : std::min(end_, slot.number);
   }
-  if (end_ <= planned_) {  // data behind a stream's end do not count either
+  if (end_ <= planned_) {  // data after a stream's end do not count
     exhausted_ = true;
     for (const auto& behind : slots_) {
       const Stage stage = behind->stage;

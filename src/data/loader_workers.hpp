@@ -18,17 +18,17 @@ namespace danling::inline v0::data::detail {
 
 struct WorkerOptions {
   std::int64_t num_workers = 1;
-  /// Batches of a step.
+  /// Number of batches in a step.
   std::int64_t parts = 1;
-  /// Steps that are read, being read or waiting, besides the one delivered last.
+  /// Maximum number of steps that are being read or waiting, in addition to the step delivered last.
   std::int64_t depth = 2;
   bool persistent = false;
   bool in_order = true;
-  /// Pin memory for the accelerator of the loader's thread.
+  /// Pins memory for the accelerator of the loader's thread.
   bool pin = false;
 };
 
-/// Workers take turns in planning a step (which reads from a stream), and read their planned steps in parallel.
+/// Workers take turns in planning steps (which reads from a stream), and read planned steps in parallel.
 class WorkerPipeline final : public Pipeline {
  public:
   WorkerPipeline(BatchReader& reader, WorkerOptions options);
@@ -67,22 +67,22 @@ class WorkerPipeline final : public Pipeline {
   std::vector<std::thread> threads_;
 
   std::mutex mutex_;
-  std::condition_variable wake_;    // workers wait for something to do
+  std::condition_variable wake_;    // workers wait for work
   std::condition_variable change_;  // the loader waits for workers
   Planner* planner_ = nullptr;
   std::vector<std::unique_ptr<BatchSlot>> slots_;
   BatchSlot* current_ = nullptr;
-  std::int64_t planned_ = 0;  // steps planned in this epoch
+  std::int64_t planned_ = 0;  // number of steps planned in this epoch
   std::int64_t end_ = 0;      // the first step past the end
-  std::int64_t in_use_ = 0;   // slots, without the current one
-  std::int64_t active_ = 0;   // workers that plan or read
-  bool running_ = false;      // workers may begin a step
+  std::int64_t in_use_ = 0;   // number of slots in use, without the current one
+  std::int64_t active_ = 0;   // number of workers that plan or read
+  bool running_ = false;      // workers may start a step
   bool planning_ = false;
-  bool blocked_ = false;  // planning failed, and the caller has not seen it yet
-  bool paused_ = false;   // workers begin nothing new
+  bool blocked_ = false;  // planning failed, and the caller has not seen the error yet
+  bool paused_ = false;   // workers start nothing new
   bool exhausted_ = true;
   bool quit_ = false;
-  std::atomic<bool> interrupted_ = false;  // planning and reading end at the next stop point
+  std::atomic<bool> interrupted_ = false;  // planning and reading end at the next check for cancellation
 };
 
 }  // namespace danling::inline v0::data::detail

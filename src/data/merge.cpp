@@ -38,7 +38,7 @@ at::Tensor merge_at(const std::vector<at::Tensor>& parts, std::span<const std::i
                       (!first.defined() ||
                        (part.dim() > 0 && part.dim() == first.dim() && part.scalar_type() == first.scalar_type() &&
                         NestedTensor::is_nested(part) == NestedTensor::is_nested(first) &&
-                        // The longest sequence of a nested part may be longer than another's.
+                        // The longest sequence may differ between nested parts.
                         (NestedTensor::is_nested(part) || part.sizes().slice(1) == first.sizes().slice(1))));
     if (!fits) {
       fail_merge(path, describe(first), describe(part));

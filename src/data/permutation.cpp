@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::uint64_t golden_ratio = 0x9e3779b97f4a7c15;
 
-// A bijection of 64 bits in which every input bit reaches every output bit: two multiply-xorshift rounds.
+// A bijection of 64-bit numbers in which every input bit affects every output bit: two multiply-xorshift rounds.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93;
   x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93;
   return x ^ (x >> 32);
 }
 
-// `hash` scaled to [0, bound) without a division.
+// Scales `hash` to [0, bound) without a division.
 std::uint64_t scale(std::uint64_t hash, std::uint64_t bound) {
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(hash) * bound) >> 64);
 }
@@ -39,8 +39,8 @@ std::uint64_t order_key(std::uint64_t seed, std::int64_t epoch, std::string_view
   return mix(key ^ (name + golden_ratio));
 }
 
-// Each round draws one number per row or column: small sizes need more rounds until all orders are equally frequent (8
-// rounds leave a bias of 30 % over the orders of five records, 24 none that two million keys show).
+// Each round draws one number per row or column: small sizes need more rounds until all orders are equally frequent.
+// For five records, 8 rounds leave a bias of 30 %; 24 rounds leave none that two million keys would show.
 Permutation::Permutation(std::int64_t size, std::uint64_t key)
     : size_(size), num_rounds_(size < 1024 ? max_rounds : 8) {
   check<DataError>(size >= 0 && size <= (std::int64_t{1} << 62), "data.permutation",
@@ -50,7 +50,7 @@ Permutation::Permutation(std::int64_t size, std::uint64_t key)
   while (rows_ * rows_ < cells) {
     ++rows_;
   }
-  // Shifts of an odd number of cells are even permutations: with both sides odd half of all orders could not occur.
+  // Shifts of an odd number of cells are even permutations: with both sides odd, half of all orders could not occur.
   rows_ = rows_ < 2 ? 2 : rows_ + rows_ % 2;
   columns_ = (cells + rows_ - 1) / rows_;
   for (auto& round_key : keys_) {
@@ -76,8 +76,7 @@ std::int64_t Permutation::operator()(std::int64_t index) const {
   return static_cast<std::int64_t>(walk(static_cast<std::uint64_t>(index)));
 }
 
-// One number at a time would wait for multiplications; the rounds of several in parallel do not, and neighbours need
-// no division.
+// A single number would wait for multiplications. Several in parallel do not, and consecutive indices need no division.
 void Permutation::fill(std::int64_t begin, std::span<std::int64_t> to) const {
   constexpr std::size_t width = 8;
   std::array<std::uint64_t, width> rows;

@@ -50,8 +50,8 @@ double Random::uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53
 
 std::int64_t Random::below(std::int64_t bound) {
   check<DataError>(bound > 0, "data.random", "expected a bound above 0, got ", bound);
-  // Lemire, "Fast random integer generation in an interval", 2019: a multiplication, and a new draw where the
-  // remainder would favour small numbers.
+  // Lemire, "Fast random integer generation in an interval", 2019: a multiplication, and another draw if the remainder
+  // would favor small numbers.
   const auto range = static_cast<std::uint64_t>(bound);
   unsigned __int128 product = static_cast<unsigned __int128>((*this)()) * range;
   if (static_cast<std::uint64_t>(product) < range) {
@@ -92,7 +92,7 @@ double Random::gamma(double shape) {
 double Random::beta(double a, double b) {
   const double x = gamma(a);
   const double y = gamma(b);
-  // Both can underflow to 0 for small shapes: then all weight is on one side.
+  // Both can underflow to 0 for small shapes: the result is then 0 or 1.
   return x + y > 0.0 ? x / (x + y) : (chance(a / (a + b)) ? 1.0 : 0.0);
 }
 

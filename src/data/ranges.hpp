@@ -15,7 +15,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// A set of integers of at least 0, as sorted ranges that do not touch.
+/// A set of non-negative integers, as sorted ranges that do not touch.
 class Ranges {
  public:
   void add(Range range) {
@@ -29,20 +29,21 @@ class Ranges {
 
   const std::vector<Range>& items() const { return items_; }
   std::int64_t count() const;
-  /// The lowest number that is not in the set.
+  /// Returns the lowest number that is not in the set.
   std::int64_t first_gap() const { return items_.empty() || items_.front().begin > 0 ? 0 : items_.front().end; }
-  /// The `n`-th number that is not in the set, from 0, and the end of the run of missing numbers that it begins.
+  /// Returns the `n`-th number (from 0) that is not in the set, and the end of the run of missing numbers that starts
+  /// there.
   Range missing(std::int64_t n) const;
   Ranges intersection(const Ranges& other) const;
-  /// The numbers here that are not in `other`.
+  /// Returns the numbers that are not in `other`.
   Ranges without(const Ranges& other) const;
 
-  /// The numbers below `end`.
+  /// Returns the numbers below `end`.
   Ranges below(std::int64_t end) const;
 
-  /// Begin and end of every range from number `from` on.
+  /// Returns begin and end of every range from number `from` on.
   State to_state(std::int64_t from = 0) const;
-  /// @throws StateError when it is not a list of increasing numbers in pairs.
+  /// @throws StateError unless the state is a list of increasing numbers in pairs.
   static Ranges from_state(const State& state);
 
   bool operator==(const Ranges&) const = default;

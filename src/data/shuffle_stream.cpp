@@ -13,8 +13,8 @@ Delays::Delays(ShuffleOptions options) : options_(std::move(options)) {
   set_epoch(0);
 }
 
-// Beginning at buffer_size: records before it are due as if they had been read then. About buffer_size records are
-// due later than the yielded one: half of those of the last 2 * buffer_size.
+// Times start at buffer_size: records before it are due as if read at that time. About buffer_size records are due
+// later than the returned one: half of the last 2 * buffer_size.
 std::int64_t Delays::earliest(std::int64_t number) const { return std::max(number, options_.buffer_size) << precision; }
 
 std::int64_t Delays::due(std::int64_t number) const {

@@ -15,7 +15,7 @@ struct Claimed {
   std::unordered_set<const void*> objects;
 };
 
-// Never destroyed: loaders may be destroyed after any other static object.
+// Never destroyed: loaders may be destroyed after other static objects.
 Claimed& claimed() {
   static auto* const all = new Claimed();
   return *all;
@@ -29,8 +29,8 @@ bool SourceClaim::take(const void* object, std::string_view kind, std::string_vi
   }
   const std::lock_guard lock(claimed().mutex);
   check<StateError>(claimed().objects.insert(object).second, "data.loader", "expected a ", kind,
-                    " of its own, got one that another loader is reading", split,
-                    "; give each loader its own, or read the other one to its end or destroy it first");
+                    " that no other loader is reading, got one in use", split,
+                    "; create one for each loader, or read the other loader to its end or destroy it first");
   object_ = object;
   return true;
 }

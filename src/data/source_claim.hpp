@@ -1,11 +1,11 @@
-// Exclusive use of a stream or a batch sampler by one loader, since it holds a position.
+// Exclusive use of a stream or a batch sampler by one loader, because it has a position.
 #pragma once
 
 #include <string_view>
 
 namespace danling::inline v0::data::detail {
 
-/// Held from the beginning of an epoch to its end, or to the end of the loader.
+/// Held from the start of an epoch to its end, or to the end of the loader.
 class SourceClaim {
  public:
   SourceClaim() = default;
@@ -13,8 +13,8 @@ class SourceClaim {
   SourceClaim(const SourceClaim&) = delete;
   SourceClaim& operator=(const SourceClaim&) = delete;
 
-  /// Claims `object`; returns whether this claim did not hold it before. Null is always free. @throws StateError, and
-  /// changes nothing, while another one holds the object.
+  /// Claims `object`; returns true if this claim did not hold it before. Null is always free.
+  /// @throws StateError, without changes, while another claim holds the object.
   bool take(const void* object, std::string_view kind, std::string_view split);
   void release();
 

@@ -10,12 +10,12 @@ namespace danling::inline v0::data::detail {
 
 bool StreamPlanner::advance(std::int64_t to) {
   while (at_ < to) {
-    // Not all at once: a stream that skips by reading holds the samples in memory.
+    // In pieces: a stream that skips by reading holds the samples in memory.
     const std::int64_t wanted = std::min(to - at_, context().plan.layout().batch_size);
     const std::int64_t skipped = reader_.skip(wanted);
     at_ += skipped;
     if (skipped < wanted) {
-      check<DataError>(reader_.skip(1) == 0, "data.loader", "expected the stream to pass over ", wanted,
+      check<DataError>(reader_.skip(1) == 0, "data.loader", "expected the stream to skip ", wanted,
                        " samples, or fewer at its end, got ", skipped, " before its end");
       return false;
     }
@@ -83,8 +83,8 @@ void StreamPlanner::replan(BatchSlot& slot) {
   }
 }
 
-// Reads the data of `planned` parts of the global batch that begins at `begin`; fewer at the end of the stream, and
-// false if none.
+// Reads the data of `planned` parts of the global batch that starts at `begin`: fewer at the end of the stream. Returns
+// false if there are none.
 bool StreamPlanner::read(BatchSlot& slot, std::int64_t planned, std::int64_t begin) {
   if (position_invalid_) {
     go_to(*snapshot_);
@@ -104,14 +104,14 @@ bool StreamPlanner::read(BatchSlot& slot, std::int64_t planned, std::int64_t beg
   const std::int64_t read = at_;
   advance(begin + slot.wanted);
   slot.after = at_ - read;
-  // By the position, so that a resumed run takes it at the same places.
+  // Taken at multiples of the position, so that a resumed run takes it at the same places.
   if ((at_ - snapshot_->position) / context().plan.layout().global() >= every_) {
     snapshot_ = std::make_shared<const Snapshot>(Snapshot{at_, reader_.state_dict()});
   }
   return true;
 }
 
-// The size of a part is known once its batch was made, that of the global batch after all parts.
+// The size of a part is known once its batch is made, that of the global batch after all parts.
 bool StreamPlanner::complete(BatchSlot& slot) const {
   std::int64_t behind = slot.after;
   for (std::int64_t i = slot.num_parts - 1; i >= 0; --i) {
@@ -137,7 +137,7 @@ bool StreamPlanner::complete(BatchSlot& slot) const {
     --slot.num_parts;
   }
   if (global < slot.wanted && context().plan.layout().shard.world_size > 1) {
-    slot.next_snapshot = slot.snapshot;  // where the end is seen depends on the share; the state must not
+    slot.next_snapshot = slot.snapshot;  // where the end is noticed depends on the share; the state must not
   }
   return slot.num_parts > 0 && !(context().plan.layout().drop_last && global < slot.wanted);
 }

@@ -19,14 +19,14 @@ void check_records(const at::Tensor& tensor, std::string_view name, const at::Te
                    " as the input, got ", tensor.device().str());
 }
 
-// The shape of `count` records of `tensor`.
+// Returns the shape of `count` records of `tensor`.
 c10::SmallVector<std::int64_t, 5> shape_of(const at::Tensor& tensor, std::size_t count) {
   c10::SmallVector<std::int64_t, 5> shape(tensor.sizes().begin(), tensor.sizes().end());
   shape[0] = static_cast<std::int64_t>(count);
   return shape;
 }
 
-// Indices in LibTorch's form, created on first use.
+// Indices as a tensor, created on first use.
 class Records {
  public:
   Records(std::span<const std::int64_t> indices, c10::Device device) : indices_(indices), device_(device) {}
@@ -50,7 +50,7 @@ class Records {
   at::Tensor tensor_;
 };
 
-// Whether the records are contiguous in host memory, for our loops.
+// True if the records are contiguous in host memory, as our loops need.
 bool in_rows(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.numel() > 0 &&
          !tensor.is_conj() && !tensor.is_neg() && !tensor.is_quantized() && !tensor.requires_grad();
@@ -76,12 +76,12 @@ void gather_affine(const at::Tensor& tensor, std::span<const std::int64_t> indic
                          static_cast<float>(affine.shift));
 }
 
-// The same rows, scaled and shifted, each step rounded to float32 as in the loops.
+// Gathers the rows, scaled and shifted; each operation is rounded to float32 as in the loops.
 at::Tensor affine_rows_of(const at::Tensor& tensor, Records& records, const Affine& affine) {
   const at::ScalarType dtype = tensor.scalar_type();
   if (!in_rows(tensor) || (dtype != at::kByte && dtype != at::kFloat)) {
     const auto as_float = [](double value) { return static_cast<double>(static_cast<float>(value)); };
-    at::Tensor out = rows_of(tensor, records).to(at::kFloat);  // fresh memory: `rows_of` copies
+    at::Tensor out = rows_of(tensor, records).to(at::kFloat);  // new memory: `rows_of` copies
     return out.mul_(as_float(affine.scale)).add_(as_float(affine.shift));
   }
   const std::span<const std::int64_t> indices = records.list();

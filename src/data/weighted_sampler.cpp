@@ -26,7 +26,7 @@ std::int64_t count_positive(const std::vector<double>& weights) {
   return positive;
 }
 
-// In [0, 1): one key, one number.
+// Uniform in [0, 1): one number per key.
 double uniform_of(RandomKey key) { return Random(key).uniform(); }
 
 }  // namespace
@@ -50,7 +50,7 @@ WeightedSampler::WeightedSampler(std::vector<double> weights, WeightedSamplerOpt
   set_epoch(0);
 }
 
-// In integers, without rounding residues: a residue would be drawn regardless of its weight.
+// Uses integers, without rounding residues: a residue would be drawn regardless of its weight.
 void WeightedSampler::build_table(const std::vector<double>& weights) {
   using Wide = unsigned __int128;
   const double largest = *std::max_element(weights.begin(), weights.end());
@@ -88,14 +88,14 @@ void WeightedSampler::build_table(const std::vector<double>& weights) {
   }
 }
 
-// For u uniform in (0, 1), -log(u) / w is the waiting time for the first event of a process of rate w: the records in
-// the order of their events. The same order as by u^(1/w) descending, without its underflow.
+// For u uniform in (0, 1), -log(u) / w is the waiting time for the first event of a process with rate w; records are
+// sorted by this time. Equals sorting by u^(1/w) descending, without its underflow.
 void WeightedSampler::order_records() {
   std::vector<std::pair<double, std::int64_t>> times;
   times.reserve(weights_.size());
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     if (weights_[i] > 0.0) {
-      // In logarithms, since a quotient by a tiny weight is infinite. uniform() may be 0, 1 - uniform() is not.
+      // In logarithms, because a quotient by a tiny weight is infinite. uniform() may be 0, 1 - uniform() is not.
       const double waits = -std::log1p(-uniform_of(key_.fold_in(i)));
       times.emplace_back(std::log(waits) - std::log(weights_[i]), static_cast<std::int64_t>(i));
     }
@@ -127,7 +127,7 @@ void WeightedSampler::fill(std::int64_t position, std::span<std::int64_t> indice
   for (auto& index : indices) {
     const RandomKey bits = key_.fold_in(static_cast<std::uint64_t>(position++));
     const std::uint64_t draw = (std::uint64_t{bits.high} << 32) | bits.low;
-    // The whole part chooses the slot, the fraction between the slot's two records.
+    // The integer part selects the slot, the fraction selects between the slot's two records.
     const unsigned __int128 product = static_cast<unsigned __int128>(draw) * table_.size();
     const auto slot = static_cast<std::size_t>(product >> 64);
     const bool itself = static_cast<std::uint64_t>(product) < table_[slot].threshold;

@@ -1,4 +1,4 @@
-// expect: the data has batches of another type than this map or loader takes
+// expect: the data has batches of another type than this map or loader accepts
 #include <danling/data/loader.hpp>
 
 namespace another_batch_type {

@@ -1,4 +1,4 @@
-// expect: a batch type needs `B to(c10::Device) const`, or `B to_device(B, c10::Device)` beside it
+// expect: a batch type needs `B to(c10::Device) const`, or `B to_device(B, c10::Device)` in its namespace
 #include <danling/data/loader.hpp>
 
 namespace batch_without_to {

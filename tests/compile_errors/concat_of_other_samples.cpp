@@ -1,4 +1,4 @@
-// expect: the datasets of concat must give samples of one type, to which map can bring them, or batches of one type
+// expect: the datasets of concat must have samples of one type (map can convert them), or batches of one type
 #include <danling/data/concat.hpp>
 
 namespace concat_of_other_samples {

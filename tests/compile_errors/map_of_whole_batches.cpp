@@ -1,4 +1,4 @@
-// expect: this data has whole batches only: give it `get`, or the type of its batches a free `Sample uncollate(Batch)`
+// expect: this data has only whole batches: add `get`, or a free function `Sample uncollate(Batch)` for the
 #include <danling/data/map.hpp>
 
 namespace map_of_whole_batches {

@@ -1,4 +1,4 @@
-// expect: a batch type needs `std::int64_t size() const`, or `std::int64_t batch_size(const B&)` beside it
+// expect: a batch type needs `std::int64_t size() const`, or `std::int64_t batch_size(const B&)` in its namespace
 #include <danling/runner/torch_runner.hpp>
 
 namespace runner_of_another_batch {

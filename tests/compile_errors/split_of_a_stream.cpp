@@ -1,4 +1,4 @@
-// expect: records are chosen by their number, which a stream does not have
+// expect: records are selected by index, which a stream does not have
 #include <danling/data/subset.hpp>
 
 namespace split_of_a_stream {

@@ -128,7 +128,7 @@ TEST_CASE("Batch: tensors by name, in order", "[data]") {
   CHECK(error_of<danling::DataError>([&] { batch.at("masks"); }) ==
         "[data.batch] expected one of input, target, mask, length, boxes.left, got 'masks'");
   CHECK(error_of<danling::DataError>([&] { batch.set("mask.left", at::zeros({3})); }) ==
-        "[data.batch] expected a name below a map, got 'mask.left', where a tensor stands in the way");
+        "[data.batch] expected maps on the path of a name, got 'mask.left', where a tensor is on the path");
 }
 
 TEST_CASE("Batch: moving shares what is there already and moves the rest", "[data]") {

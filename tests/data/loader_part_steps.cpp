@@ -111,7 +111,7 @@ TEST_CASE("Loader: a visit that keeps the position begins between global batches
     REQUIRE(loader.next());
     CHECK(error_of<danling::StateError>([&] { data::LoaderVisit(loader, 0, true); }) ==
           "[data.loader] expected a loader between global batches, got one that has delivered 1 of 2 parts (split "
-          "'train'); it could not go back there after an evaluation: read the other parts first");
+          "'train'); it could not return there after an evaluation: read the other parts first");
     REQUIRE(loader.next());
     CHECK(loader.batch().values == Numbers{2, 3});
     const State state = loader.state_dict();

@@ -413,7 +413,7 @@ TEST_CASE("Loader: states of ranks that do not belong together are refused", "[d
   const State of_one = state_of(0, 0, 2);
   CHECK(error_of<danling::StateError>([&] { alone.load_state_dict(of_one); }) ==
         "[data.loader] expected the state of all processes, got that of one of them, which delivered batches out of "
-        "order (split 'train'); LoaderBase::merge_states makes one of all");
+        "order (split 'train'); LoaderBase::merge_states combines the states of all");
   CHECK(error_of<danling::StateError>([&] { Loader::merge_states({}); }) ==
         "[data.loader] expected the states of all processes, got none");
   CHECK(error_of<danling::StateError>([&] { Loader::merge_states(std::vector{of_one}); }) ==

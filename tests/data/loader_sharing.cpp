@@ -24,8 +24,8 @@ std::string refusal(const Call& call) {
 
 std::string refusal_of(const std::string& kind) {
   return "[data.loader] expected a " + kind +
-         " of its own, got one that another loader is reading (split 'train'); give each loader its own, or read the "
-         "other one to its end or destroy it first";
+         " that no other loader is reading, got one in use (split 'train'); create one for each loader, or read the "
+         "other loader to its end or destroy it first";
 }
 
 TEST_CASE("Loader: a stream that another loader is reading is refused, and nothing is lost", "[data]") {

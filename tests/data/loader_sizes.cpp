@@ -94,9 +94,10 @@ TEST_CASE("Loader: a stream whose jobs are not full before its end is refused, b
     CHECK(loader.next());
     CHECK(loader.batch_size() == 1);
     for (int again = 0; again < 20; ++again) {  // behind the end too
-      CHECK(error_of<danling::DataError>([&] { loader.next(); })
-                .starts_with("[data.loader] expected the end of the stream behind sample 5, where it gave fewer than "
-                             "were asked for, got samples up to "));
+      CHECK(
+          error_of<danling::DataError>([&] { loader.next(); })
+              .starts_with("[data.loader] expected the end of the stream after sample 5, where it returned fewer than "
+                           "requested, got samples up to "));
     }
     CHECK(loader.samples() == 5);
     for (const std::int64_t rank : {0, 1}) {
@@ -105,8 +106,8 @@ TEST_CASE("Loader: a stream whose jobs are not full before its end is refused, b
       CHECK(error_of<danling::DataError>([&] { drain(part); }) ==
             (rank == 0 ? "[data.stream] expected a batch of 4 samples, or fewer at the end of the stream, got 1 before "
                          "its end; while reading records 0 to 3"
-                       : "[data.loader] expected the end of the stream behind sample 5, where it gave fewer than were "
-                         "asked for, got samples up to 13"));
+                       : "[data.loader] expected the end of the stream after sample 5, where it returned fewer than "
+                         "requested, got samples up to 13"));
     }
   }
 }

@@ -465,7 +465,7 @@ TEST_CASE("Loader: options of workers that do not fit are named", "[data]") {
   CHECK(error({.batch_size = std::int64_t{1} << 48, .shard = {.world_size = 2}}) ==
         "[data.loader] expected batch_size * world_size of at most 2^48, got 281474976710656 * 2");
   CHECK(error_of<danling::ConfigError>([] { Loader(std::make_shared<Counting>(4), {.shard = {.padding = true}}); }) ==
-        "[data.loader] expected shard.padding: false for a stream, got true; its beginning is gone when it ends");
+        "[data.loader] expected shard.padding: false for a stream, got true; a stream cannot repeat its first samples");
 }
 
 }  // namespace loader_workers_test

@@ -312,7 +312,7 @@ TEST_CASE("image_folder: directories that make no classes are refused by name", 
   CHECK(data::image_folder(dir.path(), {.extensions = {{".TXT", ".png"}}})->size() == 2);
   write_file(dir / "b" / "x.WebP", "");
   CHECK(refusal(dir.path()) == concat("[data.image_folder] expected JPEG and PNG images, got ", quoted("b/x.WebP"),
-                                      ": convert it, or say by `extensions` which files to take"));
+                                      ": convert it, or list the extensions to read in `extensions`"));
 }
 
 #ifdef DANLING_WITH_IMAGES
@@ -341,7 +341,7 @@ TEST_CASE("image_folder: links are followed, and one that leads back up is refus
   write_file(dir / "elsewhere" / "dir.png" / "2.png", "");
   CHECK(data::image_folder(dir / "root")->size() == 4);
   fs::create_directory_symlink(dir / "root", dir / "elsewhere/dir.png/up");
-  CHECK(refusal(dir / "root") == concat("[data.image_folder] expected directories that end, got ",
+  CHECK(refusal(dir / "root") == concat("[data.image_folder] expected directories without a cycle, got ",
                                         danling::quote((dir / "root/a/dir.png/up/a").string()),
                                         ", a link to a directory that contains it"));
 }

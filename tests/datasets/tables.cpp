@@ -248,7 +248,7 @@ TEST_CASE("table_dataset: what does not fit is refused", "[data]") {
   CHECK(refused({.inputs = {"i"}, .target = "t", .target_kind = TargetKind::regression})
             .starts_with("[data.table] expected a column of numbers, got one of text: 't'"));
   CHECK(refused({.inputs = {"i"}, .extra = {"t", "t"}}) ==
-        "[data.table] expected a name of its own for each extra column, got 't'");
+        "[data.table] expected a unique name for each extra column, got 't'");
   CHECK(refused({.inputs = {"i"}, .target = "t", .categories = {{"t", {"a", "a"}}}}) ==
         "[data.table] expected each category of 't' once, got 'a' twice");
   CHECK(

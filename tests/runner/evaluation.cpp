@@ -146,7 +146,7 @@ TEST_CASE("TorchRunner: an evaluation of a loader whose position no process know
       dl::data::LoaderOptions{
           .batch_size = 5, .split = "train", .num_workers = 1, .in_order = false, .shard = {.world_size = 2}});
   CHECK(error_of<dl::StateError>([&] { runner.evaluate({"train"}); }) ==
-        "[data.loader] expected in_order: true for a loader that goes back to its position after an evaluation, got "
+        "[data.loader] expected in_order: true for a loader that returns to its position after an evaluation, got "
         "false with 2 processes (split 'train'), where one of them does not know the position; set in_order, or "
         "evaluate another split");
 }

@@ -78,12 +78,14 @@ namespace detail {
 template <class B>
 constexpr bool require_batch() {
   static_assert(std::movable<B>, "a batch type must be movable");
-  static_assert(HasBatchSize<B>,
-                "a batch type needs `std::int64_t size() const`, or `std::int64_t batch_size(const B&)` beside it; "
-                "tensors and standard containers of them need neither");
-  static_assert(HasToDevice<B>,
-                "a batch type needs `B to(c10::Device) const`, or `B to_device(B, c10::Device)` beside it; tensors, "
-                "States and standard containers of them need neither");
+  static_assert(
+      HasBatchSize<B>,
+      "a batch type needs `std::int64_t size() const`, or `std::int64_t batch_size(const B&)` in its namespace; "
+      "tensors and standard containers of them need neither");
+  static_assert(
+      HasToDevice<B>,
+      "a batch type needs `B to(c10::Device) const`, or `B to_device(B, c10::Device)` in its namespace; tensors, "
+      "States and standard containers of them need neither");
   return true;
 }
 

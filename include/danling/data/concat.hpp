@@ -22,8 +22,8 @@ constexpr bool require_parts() {
                 "concat needs datasets, std::shared_ptrs to datasets, or streams of records");
   if constexpr ((Numbered<T> && ...)) {
     static_assert(JoinedOf<pointee_of<T>...>::fits,
-                  "the datasets of concat must give samples of one type, to which map can bring them, or batches of "
-                  "one type that has `B merge_batches(std::vector<B>, std::span<const std::int64_t>)` beside it");
+                  "the datasets of concat must have samples of one type (map can convert them), or batches of one type "
+                  "with `B merge_batches(std::vector<B>, std::span<const std::int64_t>)` in its namespace");
   }
   return true;
 }

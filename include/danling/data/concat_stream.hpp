@@ -213,7 +213,7 @@ namespace detail {
 template <class First, class... Rest>
 auto stream_of_parts(bool interleaved, First first, Rest... rest) {
   static_assert((std::same_as<made<First>, made<Rest>> && ...),
-                "the streams of concat and interleave must give samples of one type, to which map can bring them");
+                "the streams of concat and interleave must have samples of one type; map can convert them");
   constexpr bool informed = MakesInformed<First> || (MakesInformed<Rest> || ...);
   using B = typename CommonCollated<First, Rest...>::type;
   return ConcatStream<made<First>, B, informed>(interleaved,

@@ -96,17 +96,17 @@ constexpr bool require_dataset() {
   static_assert(Sized<T>, "a dataset needs `std::int64_t size() const`, the number of its records");
   static_assert(GetsBatches<T> || PlainSamples<T> || InformedSamples<T>,
                 "a dataset needs `Sample get(std::int64_t index)` or `Batch get_batch(std::span<const std::int64_t>)`, "
-                "which may take a `const SampleInfo&` or `const BatchInfo&` besides");
+                "which may also take a `const SampleInfo&` or `const BatchInfo&`");
   if constexpr (PlainSamples<T> || InformedSamples<T>) {
     static_assert(BatchSource<T> || !Sized<T> || SampleSource<T>,
                   "samples need `Batch collate(std::vector<Sample>)` in the dataset, static in the sample's type or "
-                  "beside that, and what it returns must be a batch; tensors, numbers and standard containers of them "
+                  "in its namespace, and it must return a batch; tensors, numbers and standard containers of them "
                   "have one");
   } else {
     static_assert(!GetsBatches<T> || PlainBatches<T> || InformedBatches<T>,
                   "get_batch must return a batch: it needs `std::int64_t size() const` and `B to(c10::Device) const`");
   }
-  static_assert(DatumFits<T>, "the datum_type that a dataset names must be the type of sample that its get returns");
+  static_assert(DatumFits<T>, "the datum_type that a dataset declares must be the sample type that its get returns");
   return true;
 }
 }  // namespace detail

@@ -64,8 +64,8 @@ template <class T, class P>
 auto filter(T source, P predicate) {
   if constexpr (RecordStream<T>) {
     static_assert(!detail::MakesInformed<T>,
-                  "filter a stream before a map whose function takes a SampleInfo: which sample it is depends on which "
-                  "ones are kept");
+                  "filter a stream before a map whose function takes a SampleInfo: the samples that are kept "
+                  "determine its content");
     static_assert(std::predicate<const P&, const detail::made<T>&>,
                   "filter needs a predicate that takes a const sample of the stream and returns a bool");
     return FilterStream<T, P>(std::move(source), std::move(predicate));
@@ -81,7 +81,7 @@ template <class T, class P>
 auto filter_indices(T dataset, const P& predicate) {
   static_assert(detail::require_numbered<T>());
   static_assert(std::predicate<const P&, std::int64_t>,
-                "filter_indices needs a predicate that takes the number of a record and returns a bool");
+                "filter_indices needs a predicate that takes the index of a record and returns a bool");
   return detail::subset_where(detail::share(std::move(dataset)), 1,
                               [&](std::int64_t index) { return static_cast<bool>(predicate(index)); });
 }

@@ -44,7 +44,7 @@ auto map(T source, F function) {
   if constexpr (RecordStream<T>) {
     static_assert(detail::Maps<F, detail::made<T>, SampleInfo>,
                   "map needs a function that takes a sample of the stream, or a sample and a const SampleInfo&, and "
-                  "can be called where it is const");
+                  "that can be called as const");
     static_assert(detail::MapsToSample<F, detail::made<T>, SampleInfo>,
                   "the function of map must return the changed sample");
     return MapStream<T, F>(std::move(source), std::move(function));
@@ -52,7 +52,7 @@ auto map(T source, F function) {
     static_assert(detail::require_records<T>());
     static_assert(detail::Maps<F, detail::record_of<T>, SampleInfo>,
                   "map needs a function that takes a sample of the dataset, or a sample and a const SampleInfo&, and "
-                  "can be called where it is const");
+                  "that can be called as const");
     static_assert(detail::MapsToSample<F, detail::record_of<T>, SampleInfo>,
                   "the function of map must return the changed sample");
     return MapDataset<detail::pointee_of<T>, F>(detail::share(std::move(source)), std::move(function));

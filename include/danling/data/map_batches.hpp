@@ -97,8 +97,8 @@ auto map_batches(T source, F function) {
   if constexpr (detail::YieldsBatches<T>) {
     using B = detail::given_batch<T>;
     static_assert(detail::Maps<F, B, BatchInfo>,
-                  "map_batches needs a function that takes a batch, or a batch and a const BatchInfo&, and can be "
-                  "called where it is const");
+                  "map_batches needs a function that takes a batch, or a batch and a const BatchInfo&, and that "
+                  "can be called as const");
     static_assert(BatchType<detail::mapped<F, B, BatchInfo>>, "the function of map_batches must return a batch");
     if constexpr (DatasetLike<detail::pointee_of<T>>) {
       return MapBatches<detail::pointee_of<T>, F>(detail::share(std::move(source)), std::move(function));

@@ -106,8 +106,8 @@ constexpr bool require_records() {
   using D = pointee_of<T>;
   if constexpr (BatchSource<D>) {
     static_assert(RecordSource<D>,
-                  "this data has whole batches only: give it `get`, or the type of its batches a free `Sample "
-                  "uncollate(Batch)`; or change its batches by map_batches");
+                  "this data has only whole batches: add `get`, or a free function `Sample uncollate(Batch)` for the "
+                  "type of its batches; or change its batches by map_batches");
   } else if constexpr (!RecordSource<D>) {
     static_assert(Restarts<D> || RecordSource<D>,
                   "single samples come from a dataset, an object with `std::int64_t size() const` and `get`, from a "
@@ -125,12 +125,12 @@ template <class T>
 constexpr bool require_numbered() {
   using D = pointee_of<T>;
   static_assert(!Restarts<D>,
-                "records are chosen by their number, which a stream does not have: choose among the files that it "
+                "records are selected by index, which a stream does not have: select among the files that it "
                 "reads, or use filter or take");
   if constexpr (!Restarts<D>) {
     static_assert(RecordSource<D> || BatchSource<D>,
-                  "records are chosen of a dataset, an object with `std::int64_t size() const` and `get` or "
-                  "`get_batch`, or of a std::shared_ptr to one");
+                  "records are selected from a dataset, an object with `std::int64_t size() const` and `get` or "
+                  "`get_batch`, or from a std::shared_ptr to one");
   }
   return true;
 }

@@ -53,11 +53,11 @@ template <class T, class B>
 constexpr bool require_source() {
   if constexpr (Shared<T>) {
     static_assert(SourceOf<T, B>,
-                  "a std::shared_ptr must be one to a danling::data::Dataset<B> or Stream<B>, with the B of this map "
-                  "or loader; danling::data::make_dataset and make_stream give such pointers");
+                  "a std::shared_ptr must point to a danling::data::Dataset<B> or Stream<B>, with the B of this map "
+                  "or loader; danling::data::make_dataset and make_stream return such pointers");
   } else if constexpr (DatasetLike<T> || StreamLike<T>) {
     static_assert(SourceOf<T, B>,
-                  "the data has batches of another type than this map or loader takes: it must be the B of "
+                  "the data has batches of another type than this map or loader accepts: it must be the B of "
                   "`danling::BasicTorchRunner<B>` or `danling::data::Loader<B>` (a TorchRunner's is danling::Batch)");
   } else if constexpr (Yields<T> || Restartable<T>) {
     require_stream<T>();

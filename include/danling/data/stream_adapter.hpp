@@ -107,7 +107,7 @@ constexpr bool require_stream() {
       "a stream needs `void reset(std::int64_t epoch)`");
   static_assert(StreamLike<T> || !Yields<T> || !Restartable<T>,
                 "the records of a stream need `Batch collate(std::vector<Sample>)` in the stream, static in the "
-                "sample's type or beside that, and what it returns must be a batch");
+                "sample's type or in its namespace, and it must return a batch");
   return true;
 }
 }  // namespace detail

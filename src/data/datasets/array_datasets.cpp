@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The readers of checkpoints throw CheckpointErrors; converts them.
+// Converts CheckpointErrors, which the readers of checkpoints throw.
 template <class Read>
 auto reading(std::string_view where, const Read& read) {
   try {

@@ -1,4 +1,4 @@
-// Shell patterns of braces: `shard-{000..099}.tar`, `{train,extra}.tar`.
+// Shell brace patterns: `shard-{000..099}.tar`, `{train,extra}.tar`.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -29,7 +29,7 @@ std::optional<std::int64_t> whole_number(std::string_view text) {
   return digits && error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-/// The texts between two braces.
+/// Returns the alternatives of one pair of braces.
 std::vector<std::string> alternatives(std::string_view inside, std::string_view pattern) {
   std::vector<std::string> out;
   const std::size_t dots = inside.find("..");

@@ -25,12 +25,12 @@ struct CifarLayout {
   std::string_view where;
   std::string folder;
   std::vector<std::string> files;
-  /// Bytes before the pixels, the position of the label among them, and the number of classes of each.
+  /// Bytes before the pixels, the position of the label among them, and the number of classes for each.
   std::vector<int> classes;
   std::size_t label = 0;
 };
 
-/// A TensorDataset whose batches are normalised: (p / 255 - mean) / std by channel.
+/// A TensorDataset whose batches are normalized: (p / 255 - mean) / std by channel.
 class CifarDataset final : public FileTensorDataset {
  public:
   CifarDataset(at::Tensor images, at::Tensor labels, TensorDatasetOptions options, std::vector<Source> sources,

@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::data {
 
-/// A TensorDataset whose records came from files, one after another.
+/// A TensorDataset whose records come from files, one file after another.
 class FileTensorDataset : public TensorDataset {
  public:
   struct Source {
@@ -36,7 +36,8 @@ class FileTensorDataset : public TensorDataset {
   std::vector<Source> sources_;
 };
 
-/// The first of `root` and its subdirectories `places` that has one of the files `names`; `root` if none has.
+/// Returns the first of `root` and its subdirectories `places` that contains one of the files `names`; `root` if none
+/// does.
 std::filesystem::path find_folder(const std::filesystem::path& root, std::span<const std::string> places,
                                   std::span<const std::string> names, std::string_view where);
 

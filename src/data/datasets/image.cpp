@@ -16,7 +16,7 @@ namespace danling::inline v0::data {
 
 namespace {
 
-// Separates these draws from other transforms with the same key.
+// Distinguishes these draws from other transforms with the same key.
 constexpr std::uint64_t crop_stream = 0x63726f70;
 
 void check_image(const at::Tensor& image) {
@@ -34,10 +34,10 @@ at::Tensor cut(const at::Tensor& image, std::int64_t top, std::int64_t left, Ima
   return image.narrow(1, top, size.height).narrow(2, left, size.width);
 }
 
-/// Python's round(x / 2): halves go to the even neighbour.
+/// Python's round(x / 2): rounds halves to even.
 std::int64_t round_half(std::int64_t x) { return x % 2 == 0 ? x / 2 : x / 2 + (x / 2 % 2 != 0 ? 1 : 0); }
 
-/// The crop of a random resized crop.
+/// Chooses the crop of a random resized crop.
 std::pair<std::array<std::int64_t, 2>, ImageSize> choose_part(const at::Tensor& image, const RandomResizedCrop& crop,
                                                               Random& random) {
   const std::int64_t height = image.size(1);

@@ -25,10 +25,10 @@ namespace {
 
 constexpr std::string_view folder_component = "data.image_folder";
 constexpr std::array<std::string_view, 3> readable_images = {".jpg", ".jpeg", ".png"};
-// Further extensions that torchvision's ImageFolder accepts.
+// Other extensions that torchvision's ImageFolder accepts.
 constexpr std::array<std::string_view, 6> other_images = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
-/// Whether `name` ends with `extension`, which is in lower case.
+/// True if `name` ends with `extension`, which is in lower case.
 bool has_extension(std::string_view name, std::string_view extension) {
   return name.size() > extension.size() &&
          std::equal(extension.begin(), extension.end(), name.end() - static_cast<std::ptrdiff_t>(extension.size()),
@@ -43,7 +43,7 @@ bool has_extension(std::string_view name, std::string_view extension) {
 /// The names in a directory, sorted by bytes, without those that begin with a dot.
 struct Listing {
   std::vector<std::string> directories;
-  std::vector<std::string> files;  // everything but directories
+  std::vector<std::string> files;  // everything except directories
 };
 
 bool is_directory(const std::string& path, const dirent& entry) {
@@ -93,7 +93,7 @@ std::vector<std::string> lower_extensions(std::vector<std::string> extensions) {
   return extensions;
 }
 
-/// All bytes of an image; of any other file only the first ones, whatever its size.
+/// Reads a whole image; of other files only the beginning, whatever their size.
 std::string read_image_file(const formats::DataFile& file) {
   std::string begin(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 16)), '\0');
   file.read(0, begin);
@@ -114,7 +114,7 @@ class ImageFolder::Lister {
     target_ = target;
     found_.clear();
     descend(path);
-    // torchvision sorts directories by their whole paths, which is not the order in which they are walked.
+    // torchvision sorts directories by their full paths, not in the order of the walk.
     std::sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) { return a.path < b.path; });
     for (Found& directory : found_) {
       take(std::move(directory));
@@ -134,7 +134,8 @@ class ImageFolder::Lister {
     }
     const std::pair identity(status.st_dev, status.st_ino);
     check<DataError>(std::find(above_.begin(), above_.end(), identity) == above_.end(), folder_component,
-                     "expected directories that end, got ", quote(path), ", a link to a directory that contains it");
+                     "expected directories without a cycle, got ", quote(path),
+                     ", a link to a directory that contains it");
     above_.push_back(identity);
     Listing listing = list(path);
     std::erase_if(listing.files, [&](const std::string& name) { return !is_taken(path, name); });
@@ -154,7 +155,7 @@ class ImageFolder::Lister {
     }
     if (std::any_of(other_images.begin(), other_images.end(), ends)) {
       fail<DataError>(folder_component, "expected JPEG and PNG images, got ", quote(concat(path, "/", name)),
-                      ": convert it, or say by `extensions` which files to take");
+                      ": convert it, or list the extensions to read in `extensions");
     }
     return std::any_of(readable_images.begin(), readable_images.end(), ends);
   }

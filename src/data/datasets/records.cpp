@@ -14,7 +14,7 @@ namespace danling::inline v0::data {
 
 namespace {
 
-// Smaller records are one or two pages: prefetching them would cost as much as copying them.
+// Smaller records are one or two pages: prefetching costs as much as copying.
 constexpr std::size_t min_prefetch = 4096;
 
 std::size_t elements_of(std::span<const std::int64_t> sizes) {
@@ -25,7 +25,7 @@ std::size_t elements_of(std::span<const std::int64_t> sizes) {
   return out;
 }
 
-/// Copies record `index` of an array in Fortran order. `width` is a compile-time constant, so that each element is one
+/// Copies record `index` of an array in Fortran order. `width` is a template argument, so that each element is one
 /// move.
 template <std::size_t width>
 void copy_strided(const RecordArray& array, std::int64_t index, std::byte* out) {
@@ -126,7 +126,7 @@ at::Tensor RecordArray::gather(std::span<const std::int64_t> indices) const {
     swap_bytes(copied, out.is_complex() ? width / 2 : width);
   }
   if (dtype == formats::DType::boolean) {
-    // The file may have any byte, a bool only 0 and 1.
+    // The file may contain any byte; a bool must be 0 or 1.
     std::transform(copied.begin(), copied.end(), copied.begin(),
                    [](std::byte byte) { return byte == std::byte{0} ? byte : std::byte{1}; });
   }

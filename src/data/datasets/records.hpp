@@ -1,4 +1,4 @@
-// Arrays in memory or mapped whose first dimension counts records, and the dataset that gathers batches from them.
+// Arrays in memory or mapped, whose first dimension counts records, and the dataset that gathers batches from them.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace danling::inline v0::data {
 
-/// One array. Elements may lie at any address.
+/// One array. Elements need no alignment.
 struct RecordArray {
   /// Name in the batch: `input`, `target`, or the name in `extra`.
   std::string name;
@@ -38,11 +38,11 @@ struct RecordArray {
 
   /// `file 'x', array 'y'`
   std::string source() const;
-  /// The records at `indices`, which are all in range.
+  /// Returns the records at `indices`, all in range.
   at::Tensor gather(std::span<const std::int64_t> indices) const;
 };
 
-/// Batches gathered from arrays. @throws DataError when they do not fit together, naming both.
+/// Gathers batches from arrays. @throws DataError with both arrays when they do not fit together.
 class RecordDataset final : public Dataset<Batch> {
  public:
   RecordDataset(std::string where, std::vector<RecordArray> arrays, std::string split);
@@ -58,7 +58,7 @@ class RecordDataset final : public Dataset<Batch> {
   std::string split_;
 };
 
-/// Throws unless all are in [0, size).
+/// Throws unless all indices are in [0, size).
 void check_indices(std::span<const std::int64_t> indices, std::int64_t size, std::string_view where);
 
 }  // namespace danling::inline v0::data

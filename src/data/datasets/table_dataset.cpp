@@ -28,7 +28,7 @@ constexpr std::string_view table_where = "data.table";
   fail<DataError>(table_where, message, " (", table.lines().where(row), ", column ", quote(column), ")");
 }
 
-/// Calls `take(row, value)` with numbers of the column's type.
+/// Calls `take(row, value)` with the numbers of a column, in their type.
 template <class Take>
 void each_number(const Column& column, const Take& take) {
   const auto all = [&](const auto& values) {
@@ -52,7 +52,7 @@ void each_number(const Column& column, const Take& take) {
 
 constexpr std::string_view texts_hint = "CsvOptions::missing lists the texts that mean one";
 
-/// Writes a column as float32, `stride` apart. `hint` is for the error about missing values.
+/// Writes a column as float32 with the given stride. `hint` completes the error about missing values.
 void copy_floats(const Table& table, const Column& column, std::optional<double> missing, std::string_view hint,
                  float* out, std::size_t stride) {
   each_number(column, [&](std::size_t row, auto number) {
@@ -91,14 +91,14 @@ at::Tensor as_it_is(const Column& column) {
 }
 
 std::string category_text(std::int64_t value) { return to_text(value); }
-std::string category_text(double value) { return to_text(value == 0.0 ? 0.0 : value); }  // 0 and -0 are one
+std::string category_text(double value) { return to_text(value == 0.0 ? 0.0 : value); }  // 0 and -0 are equal
 std::string category_text(std::uint8_t value) { return to_text(value != 0); }
 
-// Text of the same number in a column of the other numeric type, since another file may have inferred that type.
+// Text of the same number in the other numeric type: another file may have inferred that type for the column.
 std::string other_text(std::uint8_t) { return {}; }
 std::string other_text(std::int64_t value) {
   const auto number = static_cast<double>(value);
-  constexpr std::int64_t most = std::int64_t{1} << 53;  // all integers up to here are float64
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // all integers up to this are exact in float64
   return value >= -most && value <= most ? to_text(number) : std::string();
 }
 std::string other_text(double value) {
@@ -112,7 +112,7 @@ void check_known(const Table& table, const Column& column, std::size_t row, doub
   }
 }
 
-/// The sorted distinct values as texts.
+/// Returns the sorted distinct values as text.
 template <class T>
 Categories distinct(std::vector<T> values) {
   std::sort(values.begin(), values.end());
@@ -166,7 +166,7 @@ class TableBuild {
     std::unordered_set<std::string_view> seen;
     for (const std::string& name : options_.extra) {
       check<ConfigError>(name != "input" && name != "target" && seen.insert(name).second, table_where,
-                         "expected a name of its own for each extra column, got ", quote(name));
+                         "expected a unique name for each extra column, got ", quote(name));
       const Column& column = table_.column(name);
       check_not_mixed(column);
       tensors.extra.push_back({name, is_categorical(column) ? indices(name) : as_it_is(column)});
@@ -189,7 +189,7 @@ class TableBuild {
     return column.type() == ColumnType::text || options_.categories.contains(column.name);
   }
 
-  /// Unless `categories` has the column, all of its cells must be texts: one bad cell must not turn numbers into
+  /// Requires text in all cells unless `categories` has the column: one invalid cell must not turn numbers into
   /// classes.
   void check_not_mixed(const Column& column) const {
     if (column.type() == ColumnType::text && !column.first_number.empty() &&
@@ -265,7 +265,7 @@ Categories categories_of(const Table& table, const std::string& name) {
     case ColumnType::text:
       break;
   }
-  // Repeated texts are dropped before they are sorted.
+  // Drops repeated text before sorting.
   std::unordered_set<std::string_view> seen;
   for (std::size_t row = 0; row < column.size(); ++row) {
     seen.insert(column.texts()[row]);

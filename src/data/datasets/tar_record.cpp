@@ -1,4 +1,4 @@
-// One record of a shard: its members, decoded by their names.
+// One record of a shard: its members, decoded by name.
 #include <algorithm>
 #include <array>
 #include <charconv>

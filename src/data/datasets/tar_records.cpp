@@ -20,10 +20,10 @@ namespace danling::inline v0::data {
 namespace {
 
 constexpr std::string_view shards_component = "data.tar_shards";
-// Limit of the prefetch for each record; larger records are read on access.
+// Maximum size of a record to prefetch; larger records are read on access.
 constexpr std::uint64_t max_prefetch = std::uint64_t{1} << 26;
 
-/// Checks that the names of a record's members differ: a few by comparison, many through a set.
+/// Checks that the names of a record's members differ: a few by comparison, many by a set.
 class MemberNames {
  public:
   /// Returns false if one of `before` has that name.
@@ -49,7 +49,7 @@ struct KeyAndName {
   std::string_view name;
 };
 
-/// WebDataset's rule: the key ends at the first dot of the file name. Returns nothing for names that WebDataset skips.
+/// WebDataset's rule: the key ends at the first dot of the file name. Returns nullopt for names that WebDataset skips.
 std::optional<KeyAndName> split_name(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   const std::size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
@@ -70,7 +70,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// Hash of the file names without their directories.
+/// Hashes the file names without directories.
 std::string hash_of(const std::vector<std::filesystem::path>& shards) {
   formats::Hasher hasher;
   for (const auto& shard : shards) {
@@ -126,7 +126,7 @@ std::optional<TarRecords::Slot> TarRecords::read(bool prefetch) {
     open(shard_);
     std::optional<TarRecord> record;
     MemberNames names;
-    // Updated only after a whole record: an error leaves the position unchanged.
+    // Updated only after a whole record: an error must not change the position.
     std::uint64_t offset = offset_;
     auto member = ahead_ ? std::exchange(ahead_, std::nullopt) : archive_->next(offset);
     for (; member; member = archive_->next(offset)) {
@@ -257,7 +257,7 @@ void TarRecords::load_state_dict(const State& state) {
   loaded.reset(state.at("epoch").integer());
   loaded.taken_ = taken;
   const auto* place = places.const_data_ptr<std::int64_t>();
-  // The buffer's records are in any order: each shard is opened once for all of its records.
+  // The buffer's records are in any order: opens each shard once for all of its records.
   std::map<std::int64_t, std::shared_ptr<const formats::TarArchive>> archives;
   for (std::int64_t i = 0; i < places.size(0); ++i, place += 2) {
     require(place[0] >= 0 && place[0] < num_shards && place[1] >= 0, "expected a place in ", num_shards,

@@ -41,13 +41,13 @@ void set_nested(State& extra, std::string_view name, State value, const TarRecor
   State* place = &extra;
   for (std::string_view rest = name; !rest.empty();) {
     check<DataError>(place->is_null() || place->is_map(), "data.tar_shards",
-                     "expected names of which none begins another, got [", join(record.names()), "] (", record.where(),
-                     ")");
+                     "expected names of which none is the path of another, got [", join(record.names()), "] (",
+                     record.where(), ")");
     const std::size_t dot = std::min(rest.find('.'), rest.size());
     place = &(*place)[rest.substr(0, dot)];
     rest.remove_prefix(std::min(dot + 1, rest.size()));
   }
-  check<DataError>(place->is_null(), "data.tar_shards", "expected names of which none begins another, got [",
+  check<DataError>(place->is_null(), "data.tar_shards", "expected names of which none is the path of another, got [",
                    join(record.names()), "] (", record.where(), ")");
   *place = std::move(value);
 }

@@ -17,7 +17,7 @@ namespace {
 
 std::size_t token_width(TokenType type) { return type == TokenType::uint16 ? 2 : 4; }
 
-/// The little-endian number at `bytes`, which need not be aligned.
+/// Reads the little-endian number at `bytes`, which need not be aligned.
 template <class T>
 std::int64_t token_at(const std::byte* bytes) {
   std::array<std::byte, sizeof(T)> raw;
@@ -28,7 +28,7 @@ std::int64_t token_at(const std::byte* bytes) {
   return std::bit_cast<T>(raw);
 }
 
-/// Widens T + 1 tokens into T inputs and T targets; returns whether all are in [0, vocab).
+/// Widens T + 1 tokens to T inputs and T targets; returns true if all are in [0, vocab).
 template <class T>
 bool widen(const std::byte* from, std::int64_t length, std::int64_t vocab, std::int64_t* input, std::int64_t* target) {
   bool valid = true;
@@ -46,7 +46,7 @@ bool widen(const std::byte* from, std::int64_t length, std::int64_t vocab, std::
 TokenDataset::TokenDataset(std::span<const std::filesystem::path> paths, const TokenOptions& options)
     : options_(options), stride_(options.stride.value_or(options.sequence_length)) {
   constexpr std::string_view where = "data.tokens";
-  // Limits that keep sums from overflowing.
+  // Limits that prevent overflow of sums.
   constexpr std::int64_t most = std::int64_t{1} << 48;
   check<ConfigError>(!paths.empty(), where, "expected at least one file, got none");
   check<ConfigError>(options.sequence_length > 0 && options.sequence_length < most, where,

@@ -4,7 +4,7 @@ namespace danling::inline v0::data::transforms {
 
 namespace {
 
-// Constants folded into keys have this bit; numbers of records, positions and draws do not.
+// Constants folded into keys have this bit; record indices, positions and draws do not.
 constexpr std::uint64_t no_number = std::uint64_t{1} << 63;
 
 std::uint64_t constant_of(std::string_view name) {

@@ -66,7 +66,7 @@ Transform center_crop(Size size) {
   detail::check_size(size, "center_crop");
   return [size](Batch batch, const BatchInfo&) {
     const at::Tensor images = detail::images_of(batch, "center_crop");
-    // torchvision rounds a half to the even pixel when it crops, and down when it pads.
+    // torchvision rounds halves to even when it crops, and down when it pads.
     const auto begin = [](std::int64_t have, std::int64_t want) {
       return want > have ? -((want - have) / 2)
                          : static_cast<std::int64_t>(std::nearbyint(static_cast<double>(have - want) / 2.0));

@@ -23,7 +23,7 @@ struct Rectangle {
   std::int64_t width = 0;
 };
 
-// The rectangle of one image; none if it stays whole.
+// Draws the rectangle of one image; nullopt if nothing is erased.
 std::optional<Rectangle> draw_rectangle(Random& random, const RandomErasingOptions& options, std::int64_t height,
                                         std::int64_t width) {
   if (!random.chance(options.p)) {

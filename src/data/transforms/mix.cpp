@@ -38,7 +38,7 @@ at::Tensor as_one_hot(const at::Tensor& labels, std::int64_t num_classes, at::Sc
   return out.scatter_(1, labels.to(at::kLong).unsqueeze(1), 1);
 }
 
-// Targets as probabilities in floating point.
+// Returns targets as floating-point probabilities.
 at::Tensor probabilities(const Batch& batch, std::int64_t num_classes, const BatchInfo& info, std::string_view name) {
   const at::Tensor& target = batch.target;
   if (target.defined() && target.dim() == 2 && target.is_floating_point() &&
@@ -65,7 +65,7 @@ void check_options(const MixOptions& options, std::string_view name) {
                      options.num_classes);
 }
 
-// Both mix samples of the batch, hence this check of its targets.
+// Both transforms mix samples of the batch, so they check the targets here.
 void check_targets(const Batch& batch, std::string_view name) {
   check<DataError>(!batch.target.defined() || batch.target.dim() == 0 || batch.target.size(0) == batch.size(),
                    concat("data.", name), "expected as many targets as inputs (", batch.size(), "), got ",

@@ -12,7 +12,7 @@ namespace danling::inline v0::data::transforms {
 
 namespace {
 
-// The largest number of an integer type.
+// Returns the maximum of an integer dtype.
 double largest(at::ScalarType type) {
   switch (type) {
     case at::kByte:
@@ -77,7 +77,7 @@ Transform to_float(c10::ScalarType dtype) {
     if (dtype == at::kFloat && batch.input.is_cpu() && batch.input.scalar_type() == at::kByte &&
         batch.input.is_contiguous()) {
       at::Tensor out = at::empty(batch.input.sizes(), batch.input.options().dtype(at::kFloat));
-      // Bytes are not negative: adding 0 changes nothing.
+      // Bytes are not negative, so adding 0 changes nothing.
       kernels::affine(batch.input.const_data_ptr<std::uint8_t>(), out.mutable_data_ptr<float>(),
                       static_cast<std::size_t>(out.numel()), static_cast<float>(1.0 / 255.0), 0.0F);
       batch.input = std::move(out);
@@ -108,7 +108,7 @@ Transform normalize(std::vector<double> mean, std::vector<double> std) {
     if (!images.is_floating_point()) {
       images = as_float(images, at::kFloat, "normalize");
     }
-    // Parameters of a whole batch's channels in one copy that does not wait.
+    // Copies the parameters of all channels at once, without waiting.
     const auto count = static_cast<std::int64_t>(mean.size());
     at::Tensor numbers = detail::empty_for({2, 1, count, 1, 1}, images.scalar_type(), images.device());
     std::vector<double> both = mean;

@@ -1,4 +1,4 @@
-// Images with pixels copied from elsewhere: crops, margins, mirror images.
+// Copies pixels between images: crops, margins, flips.
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
@@ -15,11 +15,11 @@ namespace {
 
 using Bytes = std::byte;
 
-// One plane of an image, whose rows are `row_bytes` apart.
+// One plane of an image, with rows `row_bytes` apart.
 struct Plane {
   const Bytes* pixels;
   std::int64_t row_bytes;
-  std::int64_t item;  // bytes
+  std::int64_t item;  // in bytes
   const Bytes* fill;
 };
 
@@ -78,7 +78,7 @@ void write_indices(const Runs& runs, std::int64_t* out) {
 Runs window(std::int64_t size, std::int64_t begin, std::int64_t count, PaddingMode mode) {
   const std::int64_t inside = std::clamp<std::int64_t>(-begin, 0, count);
   const std::int64_t after = std::clamp<std::int64_t>(size - begin, inside, count);
-  // The first pixel outside the line on either side by `mode`, and the direction from there.
+  // Returns the first pixel outside the line on either side by `mode`, and the direction from there.
   const auto outside = [&](std::int64_t at, std::int64_t end, bool left) -> Run {
     switch (mode) {
       case PaddingMode::edge:

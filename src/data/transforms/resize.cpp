@@ -13,7 +13,7 @@ namespace danling::inline v0::data::transforms {
 
 namespace {
 
-/// The batch's images, of a type that float32 can represent.
+/// Returns the batch's images, in a dtype that float32 can represent.
 at::Tensor resizable_images(const Batch& batch, std::string_view name) {
   at::Tensor images = detail::images_of(batch, name);
   const at::ScalarType dtype = images.scalar_type();
