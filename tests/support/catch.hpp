@@ -1,4 +1,4 @@
-// Catch2 v3, or v2 where the system has that.
+// Includes Catch2 v3, or v2 if the system has that.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

@@ -13,7 +13,7 @@
 
 namespace danling_test {
 
-/// Ends the process with the function's result as its exit code; the test framework's own code does not run in it.
+/// Forks a process that runs a function and exits with its result; the test framework does not run in it.
 class Child {
  public:
   template <class Body>
@@ -28,7 +28,7 @@ class Child {
       for (const int number : {SIGTERM, SIGINT, SIGABRT, SIGSEGV, SIGFPE, SIGILL}) {
         signal(number, SIG_DFL);
       }
-      // So that a hanging test leaves no process behind.
+      // A hanging test must leave no process behind.
       alarm(60);
       int code = 99;
       try {
@@ -51,13 +51,13 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Waits until the body has called the function that it was given.
+  /// Waits until the body has called the function passed to it.
   void wait_ready() const {
     char mark = 0;
     REQUIRE(::read(ready_, &mark, 1) == 1);
   }
   void send(int signal) const { REQUIRE(::kill(pid_, signal) == 0); }
-  /// The exit code, or minus the signal that ended it.
+  /// Returns the exit code, or the negative number of the signal that ended the process.
   int wait() {
     const int status = wait_status();
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);

@@ -1,4 +1,4 @@
-// Where a stream of numbers is, and the state of that: what most streams of the tests have in common.
+// Position of a stream of numbers and its state: the common base of most streams in tests.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct CountedPlace {
     state["at"] = at;
     return state;
   }
-  /// @throws StateError for a place before the first, and changes nothing.
+  /// @throws StateError, without changes, for a negative position.
   void load_state_dict(const danling::State& state) {
     danling::check<danling::StateError>(state.at("at").integer() >= 0, "test.stream", "expected a place, got none");
     epoch = state.at("epoch").integer();

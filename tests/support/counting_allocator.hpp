@@ -1,4 +1,4 @@
-// How many bytes of tensors a thread of a test has on the host, and had at most.
+// Counts the bytes of host tensors that a thread of a test has allocated, now and at most.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace danling_test {
 
-/// Counts the bytes of tensors on the host that one thread allocates, whoever frees them: a backend frees what it
-/// carried in threads of its own.
+/// Counts host tensors that one thread allocates, whichever thread frees them: a backend frees its tensors in its own
+/// threads.
 class CountingAllocator final : public c10::Allocator {
  public:
-  /// In place of the allocator of the host, until the process ends.
+  /// Replaces the host's allocator until the process ends.
   static CountingAllocator& install() {
     instance() = new CountingAllocator(c10::GetCPUAllocator());
-    c10::SetCPUAllocator(instance(), 255);  // also above that of recorded steps, which other tests leave
+    c10::SetCPUAllocator(instance(), 255);  // above that of recorded steps, which other tests leave installed
     return *instance();
   }
 

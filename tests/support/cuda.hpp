@@ -1,4 +1,4 @@
-// For tests that need a GPU.
+// Helpers for tests that need a GPU.
 #pragma once
 
 #include <ATen/Context.h>
@@ -8,7 +8,7 @@
 
 namespace danling_test {
 
-/// Whether there is a GPU; else the test says that it is skipped.
+/// Returns true if there is a GPU; otherwise warns that the test is skipped.
 inline bool has_cuda_device() {
   if (at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0) {
     return true;

@@ -1,4 +1,4 @@
-// An environment variable that is put back at the end of a test.
+// Sets an environment variable and restores it at the end of a test.
 #pragma once
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ namespace danling_test {
 
 class Variable {
  public:
-  /// Without a value the variable is removed.
+  /// Removes the variable if there is no value.
   Variable(std::string name, const std::optional<std::string>& value) : name_(std::move(name)) {
     const char* old = getenv(name_.c_str());
     if (old != nullptr) {

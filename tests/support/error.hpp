@@ -1,4 +1,4 @@
-// The message of the error that a call throws, so that tests can compare the whole text.
+// Returns the message of the error that a call throws, so that tests can compare the whole text.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace danling_test {
 
-/// Runs `call` and gives what() of the `E` that it throws; fails the test when it throws nothing or another type.
+/// Runs `call` and returns what() of the `E` that it throws; fails the test if it throws nothing or another type.
 template <class E, class Call>
 std::string error_of(Call&& call) {
   try {

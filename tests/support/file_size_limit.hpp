@@ -1,4 +1,4 @@
-// A file system that is full, as the kernel makes one for this process: files do not grow beyond a limit.
+// Simulates a full file system by the kernel's limit on file sizes.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 
 namespace danling_test {
 
-/// As long as it lives, no file can grow beyond `bytes`: the kernel's answer is EFBIG, as ENOSPC of a full disk.
+/// While it lives, writes beyond `bytes` fail with EFBIG, as they fail with ENOSPC on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes, void (*on_signal)(int) = SIG_IGN) : handler_(std::signal(SIGXFSZ, on_signal)) {

@@ -1,4 +1,4 @@
-// A locale of the whole process that is put back at the end of a test.
+// Sets the process's locale and restores it at the end of a test.
 #pragma once
 
 #include <clocale>
@@ -9,7 +9,7 @@ namespace danling_test {
 
 class Locale {
  public:
-  /// The first of `names` that the machine has.
+  /// Sets the first of `names` that the machine has.
   explicit Locale(std::initializer_list<const char*> names) : old_(std::setlocale(LC_ALL, nullptr)) {
     for (const char* name : names) {
       known_ = known_ || std::setlocale(LC_ALL, name) != nullptr;
@@ -26,7 +26,7 @@ class Locale {
   bool known_ = false;
 };
 
-/// One that writes 0,5 for a half.
+/// A locale that writes 0,5 for a half.
 struct CommaLocale : Locale {
   CommaLocale() : Locale({"de_DE.UTF-8", "fr_FR.UTF-8", "es_ES.UTF-8", "it_IT.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8"}) {}
 };

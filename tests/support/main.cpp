@@ -8,10 +8,10 @@
 #include <locale>
 
 int main(int argc, char** argv) {
-  // As programs do that speak their user's language: what the library writes and reads must not depend on it.
+  // Uses the user's locale, as programs may: the library's output and input must not depend on it.
   if (std::setlocale(LC_ALL, "") != nullptr) {
     std::locale::global(std::locale(""));
-    std::setlocale(LC_MESSAGES, "C");  // the system's reasons, which are parts of errors, may be translated
+    std::setlocale(LC_MESSAGES, "C");  // system messages, which are parts of errors, may be translated
   }
   return Catch::Session().run(argc, argv);
 }

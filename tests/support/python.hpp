@@ -1,4 +1,4 @@
-// A Python with torch, where the machine has one, for tests against the original.
+// Runs Python with torch, if the machine has it, for tests against the original.
 #pragma once
 
 #include <fcntl.h>
@@ -16,14 +16,14 @@
 
 namespace danling_test {
 
-/// A Python that runs the scripts of a test program (python_server.py); started when it is first asked.
+/// A Python process that runs the scripts of a test program (python_server.py); started at first use.
 class PythonServer {
  public:
   static PythonServer& instance() {
     static PythonServer server;
     return server;
   }
-  /// The interpreter: the environment's DANLING_PYTHON, else `python3`.
+  /// Returns the interpreter: DANLING_PYTHON, or `python3`.
   static std::string name() {
     const char* named = std::getenv("DANLING_PYTHON");
     return named != nullptr ? named : "python3";
@@ -31,8 +31,8 @@ class PythonServer {
 
   bool can_import(const std::string& module) { return ask({"import", module}) == "1"; }
 
-  /// Says whether a script, named in the source directory or by its whole path, succeeded; its output goes to `output`,
-  /// or this process's.
+  /// Runs a script, given by its name in the source directory or by its full path; returns true if it succeeded. Its
+  /// output goes to `output`, or to this process's output.
   bool run(const std::string& script, const std::vector<std::string>& arguments, const std::string& output = "") {
     std::vector<std::string> request = {"run", output, std::filesystem::current_path().string(),
                                         (std::filesystem::path(DANLING_SOURCE_DIR) / script).string(),
@@ -52,7 +52,7 @@ class PythonServer {
     int requests[2], answers[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, requests) == 0);  // written without SIGPIPE
     REQUIRE(pipe2(answers, O_CLOEXEC) == 0);
-    const int read_end = fcntl(requests[1], F_DUPFD_CLOEXEC, 10);  // above 3, which one dup2 below would overwrite
+    const int read_end = fcntl(requests[1], F_DUPFD_CLOEXEC, 10);  // above 3, which a dup2 below would overwrite
     const int write_end = fcntl(answers[1], F_DUPFD_CLOEXEC, 10);
     close(requests[1]);
     close(answers[1]);
@@ -107,15 +107,15 @@ class PythonServer {
   int requests_ = -1, answers_ = -1;
 };
 
-/// The interpreter, quoted for the shell; empty when it cannot import torch.
+/// Returns the interpreter, quoted for the shell; empty if it cannot import torch.
 inline const std::string& python_with_torch() {
   static const std::string found =
       PythonServer::instance().can_import("torch") ? "'" + PythonServer::name() + "'" : std::string();
   return found;
 }
 
-/// Runs a script, named in the source directory or by its whole path, by the Python with torch; says whether it
-/// succeeded.
+/// Runs a script by the Python with torch, given by its name in the source directory or by its full path; returns true
+/// if it succeeded.
 inline bool run_python(const std::string& script, const std::vector<std::string>& arguments) {
   return PythonServer::instance().run(script, arguments);
 }

@@ -1,9 +1,10 @@
-"""Runs scripts one after another, each in a fork of a process that has imported what they name: an import of torch takes
-seconds.
+"""Runs scripts sequentially, each in a fork of a process that has already imported their modules, since importing torch
+takes seconds.
 
-Requests come on standard input: the number of fields, then each field behind its number of bytes, all numbers on lines
-of their own. `import <module>` answers whether there is one; `run <output file or nothing> <folder> <script> <number of
-arguments> <arguments> <variables of the environment>` answers with the script's exit code. Answers go to file 3.
+Reads requests from standard input: the number of fields, then for each field its size in bytes and its content; numbers
+are on separate lines. `import <module>` answers 1 if the module can be imported, else 0; `run <output file or nothing>
+<folder> <script> <number of arguments> <arguments> <environment variables>` answers the script's exit code. Answers are
+written to file descriptor 3.
 """
 
 import ast
@@ -32,7 +33,7 @@ def has_module(name, known={}):
         try:
             importlib.import_module(name)
             known[name] = True
-        except Exception:  # whatever it is, the script will say
+        except Exception:  # the script will report the error
             known[name] = False
     return known[name]
 
@@ -41,7 +42,7 @@ def import_for(script):
     with open(script, "rb") as file:
         text = file.read()
     if b"torch.optim" in text:
-        has_module("torch._dynamo")  # which the first step of an optimizer imports
+        has_module("torch._dynamo")  # imported by the first step of an optimizer
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -66,7 +67,7 @@ def main():
         output, folder, script, count = request[1:5]
         arguments, variables = request[5 : 5 + int(count)], request[5 + int(count) :]
         import_for(script)
-        gc.freeze()  # what is here is not looked at, nor copied, in each child
+        gc.freeze()  # children neither scan nor copy existing objects
         child = os.fork()
         if child == 0:
             break
@@ -96,7 +97,7 @@ def main():
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # taking all modules apart would take as long as importing them
+    os._exit(code)  # unloading all modules would take as long as importing them
 
 
 main()

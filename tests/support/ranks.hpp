@@ -1,4 +1,4 @@
-// Real processes that form a group, for tests of what ranks do together.
+// Real processes that form a group, for tests of ranks.
 #pragma once
 
 #include <arpa/inet.h>
@@ -28,9 +28,9 @@
 
 namespace danling_test {
 
-/// A port of the loopback address that nobody listens at. The test's ranks can, but the system gives it to no other
-/// process, and no other call the same one, while a socket that is bound and does not listen holds it: until the end of
-/// the process, or for the next 64 calls.
+/// Returns a loopback port at which no program listens. The test's ranks can listen there, but the system assigns it to
+/// no other process, and this function does not return it again, while a bound socket that does not listen holds it:
+/// until the end of the process, or for the next 64 calls.
 inline int free_port() {
   static std::array<int, 64> sockets = [] {
     std::array<int, 64> none;
@@ -62,15 +62,15 @@ inline danling::ProcessIdentity identity_of_rank(int rank, int size, int port) {
   return identity;
 }
 
-/// The assertions of a test framework say nothing outside of its process: this one ends the rank with its text.
+/// Ends the rank with a text. (Assertions of a test framework have no effect outside of its process.)
 inline void expect(bool condition, const std::string& what) {
   if (!condition) {
     throw std::runtime_error("expected " + what);
   }
 }
 
-/// Runs `body` in `size` processes and gives what each returned, or `error: ` and the text of what it threw, or
-/// `ended by <signal>` or `hung`. Forked while no thread but the caller's runs.
+/// Runs `body` in `size` processes and returns each result, or `error: ` and the text of the exception, or
+/// `ended by <signal>` or `hung`. Forks while only the caller's thread runs.
 inline std::vector<std::string> run_processes(int size, const std::function<std::string(int rank)>& body,
                                               std::chrono::seconds limit = std::chrono::seconds(60)) {
   struct Rank {
@@ -92,7 +92,7 @@ inline std::vector<std::string> run_processes(int size, const std::function<std:
       alarm(static_cast<unsigned>(limit.count()) + 5);
       std::string text;
       try {
-        at::set_num_threads(1);  // a pool of threads does not outlive a fork
+        at::set_num_threads(1);  // a thread pool does not survive a fork
         text = body(rank);
       } catch (const std::exception& error) {
         text = std::string("error: ") + error.what();
@@ -137,8 +137,8 @@ inline std::vector<std::string> run_processes(int size, const std::function<std:
   return texts;
 }
 
-/// This process as a rank of a group over loopback. A short timeout holds for its collectives alone: a busy machine may
-/// need longer to connect the ranks.
+/// Joins this process to a group over loopback as a rank. A short timeout applies only to collectives: a busy machine
+/// may need longer to connect the ranks.
 inline danling::Group connect_rank(int rank, int size, int port, std::chrono::milliseconds timeout) {
   const auto patient = std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(30));
   danling::Group group = danling::Group::connect(identity_of_rank(rank, size, port), {.timeout = patient, .host = {}});
@@ -155,7 +155,7 @@ inline std::vector<std::string> run_ranks(int size, const std::function<std::str
   return run_processes(size, [&](int rank) { return body(connect_rank(rank, size, port, timeout)); });
 }
 
-/// The same in `groups` groups at once, for what waits most of the time. Gives the texts by group.
+/// The same in `groups` groups at once, for tests that mostly wait. Returns the texts by group.
 inline std::vector<std::vector<std::string>> run_groups(
     int groups, int size, const std::function<std::string(int number, const danling::Group& group)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(30)) {

@@ -1,4 +1,4 @@
-// The screen of a terminal: what a person sees after some bytes, also after the window has changed its size.
+// Emulates the screen of a terminal: what a user sees after some bytes, also after the window was resized.
 #pragma once
 
 #include <locale.h>
@@ -14,10 +14,10 @@
 
 namespace danling_test {
 
-/// Obeys the control sequences that the library writes, and fails on any other.
+/// Interprets the control sequences that the library writes, and fails on any other.
 class Screen {
  public:
-  /// Whether a narrower window wraps the lines that it has (as most do), or cuts them (as xterm does).
+  /// A narrower window wraps existing lines (as most do) or cuts them (as xterm does).
   enum class Resize { wraps, cuts };
 
   explicit Screen(int columns = 80, int rows = 24, Resize resize = Resize::wraps)
@@ -29,7 +29,7 @@ class Screen {
     while (at < pending_.size()) {
       const std::size_t size = step(at);
       if (size == 0) {
-        break;  // the rest of a sequence is still to come
+        break;  // the rest of a sequence is missing
       }
       at += size;
     }
@@ -52,7 +52,7 @@ class Screen {
     full_ = false;
   }
 
-  /// The lines with those that have scrolled away, without spaces and empty lines at the end.
+  /// Returns the lines, including those that have scrolled away, without trailing spaces and empty lines.
   std::vector<std::string> lines() const {
     std::vector<std::string> out;
     for (const Row& row : lines_) {
@@ -69,7 +69,7 @@ class Screen {
     return out;
   }
 
-  /// Columns that the C library gives a character.
+  /// Returns the columns that the C library assigns to a character.
   static int width_of(const std::string& character) {
     static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
     REQUIRE(locale != nullptr);
@@ -183,7 +183,7 @@ class Screen {
     column_ = std::min(column_, columns_ - 1);
   }
 
-  // Joins what was wrapped and wraps anew; the cursor stays at its character.
+  // Joins wrapped lines and wraps them again; the cursor stays at its character.
   void wrap_to(std::size_t width) {
     std::vector<Row> out;
     std::size_t cursor_row = 0, cursor_column = 0;
@@ -201,7 +201,7 @@ class Screen {
       do {
         std::size_t count = std::min(width, cells.size() - at);
         if (at + count < cells.size() && cells[at + count].empty() && count > 1) {
-          --count;  // a wide character is not cut
+          --count;  // a wide character is not split
         }
         if (cursor != std::string::npos && cursor >= at && (cursor < at + count || at + count >= cells.size())) {
           cursor_row = out.size();
@@ -221,7 +221,7 @@ class Screen {
   Resize resize_;
   std::vector<Row> lines_ = std::vector<Row>(1);
   std::size_t top_ = 0, row_ = 0, column_ = 0;
-  bool full_ = false;  // the last column is written, the next character wraps
+  bool full_ = false;  // the last column is written; the next character wraps
   bool wraps_ = true;
   std::string pending_;
 };

@@ -8,7 +8,7 @@
 
 namespace danling_test {
 
-/// A ustar header with a checksum; `size` is the field as it will stand there.
+/// Returns a ustar header with a checksum; `size` is the text of the size field.
 inline std::string tar_header(const std::string& name, const std::string& size, char type = '0') {
   std::string out(512, '\0');
   const auto put = [&](std::size_t at, const std::string& text) { out.replace(at, text.size(), text); };
@@ -29,7 +29,7 @@ inline std::string tar_header(const std::string& name, const std::string& size, 
   return out;
 }
 
-/// Eleven octal digits.
+/// Returns eleven octal digits.
 inline std::string tar_size(std::size_t size) {
   std::string digits(11, '0');
   for (std::size_t i = 0; i < 11; ++i, size >>= 3) {
@@ -38,7 +38,7 @@ inline std::string tar_size(std::size_t size) {
   return digits;
 }
 
-/// `content` in whole blocks.
+/// Pads `content` to whole blocks.
 inline std::string tar_blocks(std::string content) {
   content.resize((content.size() + 511) / 512 * 512);
   return content;

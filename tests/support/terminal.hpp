@@ -1,4 +1,4 @@
-// A real pseudo-terminal, and what a person would see on it.
+// A pseudo-terminal, and what a user would see on it.
 #pragma once
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 namespace danling_test {
 
-/// The program writes to `slave()`; `raw()` is every byte that arrived, `screen()` the lines that are visible.
+/// The program writes to `slave()`; `raw()` returns all received bytes, `screen()` the visible lines.
 class Terminal {
  public:
   explicit Terminal(int columns = 80, int rows = 24, Screen::Resize resize = Screen::Resize::wraps)
@@ -34,7 +34,7 @@ class Terminal {
   int slave() const { return slave_; }
 
   const std::string& raw() {
-    // The kernel passes bytes on when it finds the time: those before this mark have arrived when it has.
+    // The kernel passes bytes on with a delay: when this mark has arrived, all bytes before it have too.
     constexpr char mark = '\x06';
     REQUIRE(::write(slave_, &mark, 1) == 1);
     char block[4096];
@@ -49,13 +49,13 @@ class Terminal {
     return raw_;
   }
 
-  /// The lines that a person sees.
+  /// Returns the lines that a user sees.
   std::vector<std::string> screen() {
     show();
     return screen_.lines();
   }
 
-  /// As a person who drags the window's edge.
+  /// Resizes the window, as when a user drags its edge.
   void resize(int columns, int rows = 24) {
     show();
     const winsize size = size_of(columns, rows);
@@ -80,7 +80,7 @@ class Terminal {
   Screen screen_;
 };
 
-/// What is written to a pipe, for the case without a terminal.
+/// Collects what is written to a pipe, for the case without a terminal.
 class Pipe {
  public:
   Pipe() {

@@ -1,4 +1,5 @@
-// Batches of texts, as a user's own type: `struct Words : TextBatch<Words> {}` beside a collate that calls `of`.
+// Batches of text, as a user's type: `struct Words : TextBatch<Words> {}` with a collate in its namespace that calls
+// `of`.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,15 @@
 
 namespace danling_test {
 
-/// `Self` derives from it and has no tensors. What is found beside a type (collate, uncollate) is that of its
-/// namespace.
+/// `Self` derives from it and has no tensors. Functions that are found by the type (collate, uncollate) are those of
+/// its namespace.
 template <class Self>
 struct TextBatch {
   std::vector<std::string> texts;
 
   std::int64_t size() const { return static_cast<std::int64_t>(texts.size()); }
   Self to(c10::Device) const { return static_cast<const Self&>(*this); }
-  /// Of samples that have a `text`.
+  /// Collates samples that have a `text`.
   template <class Sample>
   static Self of(std::vector<Sample> samples) {
     Self out;
