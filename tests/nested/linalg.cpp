@@ -55,8 +55,8 @@ TEST_CASE("NestedTensor: a product of a ragged dimension with a padded tensor sa
   const NestedTensor x(random_leaves({{4, 3}, {4, 5}}));
   CHECK_THROWS_WITH(
       torch::matmul(x, torch::ones({2, 5, 6}, torch::kDouble)),
-      ContainsSubstring("got (4, 3), (4, 5) and (2, 5, 6); beside a ragged dimension a padded tensor must "
-                        "be nested too, as nested_like() and from_tensor_mask() make it"));
+      ContainsSubstring("got (4, 3), (4, 5) and (2, 5, 6); with a ragged dimension, convert a padded tensor "
+                        "with nested_like() or from_tensor_mask()"));
 }
 
 TEST_CASE("NestedTensor: cdist is that of the tokens of two sequences, or of tokens and a table", "[nested]") {
