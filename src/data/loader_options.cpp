@@ -96,7 +96,8 @@ void check_options(const LoaderOptions& options, bool is_stream, bool can_pin) {
     check<ConfigError>(options.sampler == nullptr || !options.shuffle, "data.loader",
                        "expected either shuffle or a sampler, got both", split);
     check<ConfigError>(options.shard.world_size == 1 || options.sampler == nullptr || !options.sampler->sharded(),
-                       "data.loader", "expected a sampler of all processes beside a shard, got the part of one", split);
+                       "data.loader", "expected a sampler of all processes together with a shard, got the part of one",
+                       split);
   }
 }
 

@@ -10,7 +10,7 @@ Offsets::Offsets(const std::vector<std::int64_t>& sizes) {
   std::int64_t end = 0;
   for (const std::int64_t size : sizes) {
     check<DataError>(size >= 0 && size <= std::numeric_limits<std::int64_t>::max() - end, "data.concat",
-                     "expected datasets of fewer than 2^63 records, got one of ", size, " behind ", end);
+                     "expected datasets of fewer than 2^63 records, got one of ", size, " after ", end);
     ends_.push_back(end += size);
   }
 }

@@ -214,7 +214,7 @@ Meeting open_meeting(const ProcessIdentity& identity, milliseconds timeout, Dead
   const bool anywhere = identity.master_address.empty() && identity.master_port == 0;
   const std::string local = anywhere ? local_name(identity) : "";
   check<DistributedError>(!local.empty() || (!identity.master_address.empty() && identity.master_port > 0),
-                          connect_where, "expected MASTER_ADDR and MASTER_PORT beside a world of ", identity.world_size,
+                          connect_where, "expected MASTER_ADDR and MASTER_PORT for a world of ", identity.world_size,
                           ", got ", identity.master_address.empty() ? "no MASTER_ADDR" : "", anywhere ? " and " : "",
                           identity.master_port > 0 ? "" : "no MASTER_PORT",
                           "; set both on every rank: the host of rank 0, and a free port there");

@@ -97,7 +97,7 @@ Claim read_slurm_step(const Reader& read) {
 
 void require_complete(const Claim& claim) {
   const auto missing = [&](const char* name, const char* beside, int value) {
-    fail<DistributedError>(where, "expected ", name, " to be set beside ", beside, "=", value,
+    fail<DistributedError>(where, "expected ", name, " to be set together with ", beside, "=", value,
                            ", got nothing; start every process through the launcher, or unset ", beside);
   };
   if (!claim.world_size) {

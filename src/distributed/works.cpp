@@ -39,7 +39,7 @@ void check_alike(std::string_view where, const at::Tensor& tensor, const at::Ten
   check<DistributedError>(
       tensor.is_contiguous() && tensor.scalar_type() == like.scalar_type() && tensor.device() == like.device(), where,
       "expected contiguous tensors of one dtype and device, got ", detail::request_text(tensor), " on ",
-      tensor.device().str(), " beside ", detail::request_text(like), " on ", like.device().str());
+      tensor.device().str(), " and ", detail::request_text(like), " on ", like.device().str());
 }
 
 std::vector<std::int64_t> in_bytes(at::IntArrayRef rows, const at::Tensor& tensor) {
@@ -95,7 +95,7 @@ Work Group::start_all_gather(const std::vector<at::Tensor>& parts, const at::Ten
     for (const at::Tensor& part : parts) {
       check_alike(where, part, mine);
       check<DistributedError>(part.sizes() == mine.sizes() && mine.is_contiguous(), where,
-                              "expected tensors of one shape, got ", detail::request_text(part), " beside ",
+                              "expected tensors of one shape, got ", detail::request_text(part), " and ",
                               detail::request_text(mine));
     }
   };

@@ -222,7 +222,7 @@ std::string compare_host_calls(const Recording& first, const Recording& second) 
     const HostCall& a = first.host_calls[i];
     const HostCall& b = second.host_calls[i];
     if (a.place != b.place || a.name != b.name || a.values != b.values || a.gradients != b.gradients) {
-      return a.name == b.name ? concat("the next step gives other tensors to ", a.name)
+      return a.name == b.name ? concat("the next step passes other tensors to ", a.name)
                               : concat("the next step has ", b.name, " in place of ", a.name);
     }
   }

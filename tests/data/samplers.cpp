@@ -350,7 +350,7 @@ TEST_CASE("DistributedSampler: ranks share a shuffled order; its state is that o
   CHECK(own.num_samples() == 4);
   CHECK(error_of<danling::ConfigError>([&] {
           data::Loader<danling::Batch>(dataset, {.batch_size = 4, .sampler = part, .shard = {.world_size = 3}});
-        }) == "[data.loader] expected a sampler of all processes beside a shard, got the part of one");
+        }) == "[data.loader] expected a sampler of all processes together with a shard, got the part of one");
 }
 
 }  // namespace samplers_test

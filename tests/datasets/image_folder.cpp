@@ -362,8 +362,7 @@ TEST_CASE("image_folder: options that exclude each other or make no sense are re
   options.image.random_resized_crop->min_scale = 2;
   CHECK(text(options) == "[data.image] expected scales 0 < min_scale <= max_scale <= 1, got 2.0 and 1.0");
   options.image.center_crop = data::ImageSize{4, 4};
-  CHECK(text(options) ==
-        "[data.image] expected random_resized_crop alone, got resize, resize_to or center_crop beside it");
+  CHECK(text(options) == "[data.image] expected random_resized_crop alone, got resize, resize_to or center_crop too");
   CHECK(text({.extensions = {{"png"}}}) ==
         "[data.image_folder] expected extensions that begin with a dot, such as '.jpg', got 'png'");
   CHECK(text({.extensions = std::vector<std::string>()}) ==

@@ -93,9 +93,9 @@ TEST_CASE("expand_braces: ranges keep their digits, lists and several braces mul
     return error_of<danling::ConfigError>([&] { data::expand_braces(pattern); });
   };
   const std::string begin = "[data.tar_shards] expected a pattern such as 'shard-{000..099}.tar', got ";
-  CHECK(refusal("a{0..1") == begin + "'a{0..1': each '{' needs a '}', and none stands in another");
-  CHECK(refusal("a0}") == begin + "'a0}': each '{' needs a '}', and none stands in another");
-  CHECK(refusal("{a{b,c}}") == begin + "'{a{b,c}}': each '{' needs a '}', and none stands in another");
+  CHECK(refusal("a{0..1") == begin + "'a{0..1': each '{' needs a '}', and braces cannot be nested");
+  CHECK(refusal("a0}") == begin + "'a0}': each '{' needs a '}', and braces cannot be nested");
+  CHECK(refusal("{a{b,c}}") == begin + "'{a{b,c}}': each '{' needs a '}', and braces cannot be nested");
   CHECK(refusal("{x}") == begin + "'{x}': braces hold a range or a list");
   CHECK(refusal("{5..2}") == begin + "'{5..2}': a range is two whole numbers, the smaller one first");
   CHECK(refusal("{a..c}") == begin + "'{a..c}': a range is two whole numbers, the smaller one first");

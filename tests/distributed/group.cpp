@@ -264,7 +264,7 @@ TEST_CASE("Group: a world without a master's address is refused", "[distributed]
   auto identity = identity_of_rank(1, 2, 1);
   identity.master_address.clear();
   CHECK(error_of<DistributedError>([&] { Group::connect(identity); }) ==
-        "[group.connect] expected MASTER_ADDR and MASTER_PORT beside a world of 2, got no MASTER_ADDR; set both on "
+        "[group.connect] expected MASTER_ADDR and MASTER_PORT for a world of 2, got no MASTER_ADDR; set both on "
         "every rank: the host of rank 0, and a free port there");
   CHECK(error_of<DistributedError>([&] { Group::connect(identity_of_rank(1, 2, 1), {.timeout = 0s, .host = {}}); }) ==
         "[group.connect] expected a timeout above 0, got 0 ms");

@@ -297,15 +297,14 @@ TEST_CASE("Group: processes on several machines without an address are an error"
   auto identity = rank_of_job(1, 4, "job");
   identity.local_world_size = 2;
   CHECK(danling_test::error_of<danling::DistributedError>([&] { Group::connect(identity); }) ==
-        "[group.connect] expected MASTER_ADDR and MASTER_PORT beside a world of 4, got no MASTER_ADDR and no "
+        "[group.connect] expected MASTER_ADDR and MASTER_PORT for a world of 4, got no MASTER_ADDR and no "
         "MASTER_PORT; set both on every "
         "rank: the host of rank 0, and a free port there");
   identity.local_world_size = 4;
   identity.master_port = 29500;
-  CHECK(
-      danling_test::error_of<danling::DistributedError>([&] { Group::connect(identity); }) ==
-      "[group.connect] expected MASTER_ADDR and MASTER_PORT beside a world of 4, got no MASTER_ADDR; set both on every "
-      "rank: the host of rank 0, and a free port there");
+  CHECK(danling_test::error_of<danling::DistributedError>([&] { Group::connect(identity); }) ==
+        "[group.connect] expected MASTER_ADDR and MASTER_PORT for a world of 4, got no MASTER_ADDR; set both on every "
+        "rank: the host of rank 0, and a free port there");
 }
 
 TEST_CASE("Group: listens on loopback only for an address on loopback", "[distributed]") {

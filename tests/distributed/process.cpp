@@ -93,7 +93,8 @@ TEST_CASE("read_process_identity: a Slurm rank above 0 is in a step, whose size 
   CHECK(step.world_size == 2);
   CHECK(step.launcher == "slurm");
   CHECK(refusal_of({{"SLURM_PROCID", "1"}}) ==
-        "[distributed.environment] expected SLURM_STEP_NUM_TASKS to be set beside SLURM_PROCID=1, got nothing; start "
+        "[distributed.environment] expected SLURM_STEP_NUM_TASKS to be set together with SLURM_PROCID=1, got nothing; "
+        "start "
         "every process through the launcher, or unset SLURM_PROCID");
 }
 
@@ -124,17 +125,20 @@ TEST_CASE("read_process_identity: what cannot be is refused by name", "[distribu
         "[distributed.environment] expected WORLD_SIZE to be at least 1, got 0");
   CHECK(refusal_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}) ==
         "[distributed.environment] expected RANK below WORLD_SIZE=2, got 2");
-  CHECK(refusal_of({{"WORLD_SIZE", "2"}}) ==
-        "[distributed.environment] expected RANK to be set beside WORLD_SIZE=2, got nothing; start every process "
-        "through the launcher, or unset WORLD_SIZE");
-  CHECK(refusal_of({{"RANK", "1"}}) ==
-        "[distributed.environment] expected WORLD_SIZE to be set beside RANK=1, got nothing; start every process "
-        "through the launcher, or unset RANK");
+  CHECK(
+      refusal_of({{"WORLD_SIZE", "2"}}) ==
+      "[distributed.environment] expected RANK to be set together with WORLD_SIZE=2, got nothing; start every process "
+      "through the launcher, or unset WORLD_SIZE");
+  CHECK(
+      refusal_of({{"RANK", "1"}}) ==
+      "[distributed.environment] expected WORLD_SIZE to be set together with RANK=1, got nothing; start every process "
+      "through the launcher, or unset RANK");
   CHECK(refusal_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}}) ==
         "[distributed.environment] expected LOCAL_RANK below WORLD_SIZE=2, got 2");
-  CHECK(refusal_of({{"RANK", "0"}}) ==
-        "[distributed.environment] expected WORLD_SIZE to be set beside RANK=0, got nothing; start every process "
-        "through the launcher, or unset RANK");
+  CHECK(
+      refusal_of({{"RANK", "0"}}) ==
+      "[distributed.environment] expected WORLD_SIZE to be set together with RANK=0, got nothing; start every process "
+      "through the launcher, or unset RANK");
   CHECK(refusal_of({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}}) ==
         "[distributed.environment] expected LOCAL_RANK below LOCAL_WORLD_SIZE=2, got 2");
   CHECK(refusal_of({{"MASTER_PORT", "29500a"}}) ==

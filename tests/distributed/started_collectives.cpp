@@ -82,9 +82,9 @@ TEST_CASE("Group: what cannot be started is refused with the shapes", "[distribu
   CHECK(error_of<DistributedError>([&] { alone.start_all_gather({}, two); }) ==
         "[group.start_all_gather] expected a tensor for each of 1 ranks, got 0");
   CHECK(error_of<DistributedError>([&] { alone.start_all_gather({at::full({3}, 1.0, at::kFloat)}, two); }) ==
-        "[group.start_all_gather] expected tensors of one shape, got Float [3] beside Float [2]");
+        "[group.start_all_gather] expected tensors of one shape, got Float [3] and Float [2]");
   CHECK(error_of<DistributedError>([&] { alone.start_all_gather({at::full({2}, 1.0, at::kDouble)}, two); }) ==
-        "[group.start_all_gather] expected contiguous tensors of one dtype and device, got Double [2] on cpu beside "
+        "[group.start_all_gather] expected contiguous tensors of one dtype and device, got Double [2] on cpu and "
         "Float [2] on cpu");
   CHECK(error_of<DistributedError>([&] { alone.start_all_to_all_single(two, two, {2}, {1}); }) ==
         "[group.start_all_to_all_single] expected 1 counts that add up to the rows, got 1 for Float [2] and 2 for "

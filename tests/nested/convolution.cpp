@@ -92,7 +92,7 @@ TEST_CASE("NestedTensor: conv1d keeps types, empty batches, and runs without fal
   CHECK(out.shapes() == std::vector<std::vector<std::int64_t>>{{6, 5}, {6, 2}});
   CHECK(out.elements()[1].equal(torch::zeros({6, 2})));
   CHECK_THROWS_WITH(torch::conv1d(with_empty, weight),
-                    ContainsSubstring("[nested_tensor.conv1d] expected sequences of at least 3 positions beside the "
+                    ContainsSubstring("[nested_tensor.conv1d] expected sequences of at least 3 positions without the "
                                       "padding, got elements (4, 3), (4, 0)"));
   CHECK_THROWS_WITH(torch::conv1d(NestedTensor({torch::randn({3, 4}), torch::randn({5, 4})}), weight),
                     ContainsSubstring("[nested_tensor.conv1d] expected elements (channels, length) of 4 channels, got "

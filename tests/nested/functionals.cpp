@@ -217,8 +217,8 @@ TEST_CASE("NestedTensor: other functions of torch::nn::functional are refused by
   }
   const NestedTensor x(random_elements(tokens));
   CHECK_THROWS_WITH(torch::linalg_svd(x, false, std::nullopt),
-                    ContainsSubstring("got aten::linalg_svd; call it on each of elements(), on concat() if each token "
-                                      "counts by itself, or on tensor(), the padded one"));
+                    ContainsSubstring("got aten::linalg_svd; call it on each of elements(), on concat() if tokens "
+                                      "are independent, or on tensor(), the padded tensor"));
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ TEST_CASE("NestedTensor: tensordot sums over static dimensions, or over all toke
                         "batch, got (1) of elements"));
   CHECK_THROWS_WITH(torch::tensordot(x, y, {0, 1}, {1, 0}), ContainsSubstring("matmul multiplies within each element"));
   CHECK_THROWS_WITH(torch::tensordot(x, torch::ones({4, 5}, torch::kDouble), {0, 1}, {0, 1}),
-                    ContainsSubstring("nested_like() makes a padded one nested"));
+                    ContainsSubstring("nested_like() packs a padded tensor"));
   CHECK_THROWS_WITH(torch::tensordot(torch::ones({2, 4}, torch::kDouble), x, {1}, {2}),
                     ContainsSubstring("expected the NestedTensor first"));
 }

@@ -308,7 +308,7 @@ TEST_CASE("NestedTensor: cat and stack join batches, sequences and features", "[
   CHECK(NestedTensor(torch::hstack({x, x})).shapes()[0] == Sizes{6, 8});
   CHECK(NestedTensor(torch::vstack({x, x})).batch_size() == 8);
   CHECK(NestedTensor(torch::dstack({x, x})).shapes()[0] == Sizes{3, 16});
-  CHECK_THROWS_WITH(torch::stack({x, x}), ContainsSubstring("expected a dimension behind the batch, got 0"));
+  CHECK_THROWS_WITH(torch::stack({x, x}), ContainsSubstring("expected a dimension after the batch, got 0"));
   CHECK_THROWS_WITH(torch::cat({x, torch::ones({4, 8})}), ContainsSubstring("got one of shape (4, 8)"));
 }
 

@@ -178,9 +178,10 @@ TEST_CASE("NestedTensor: index_put_ with an integer along the length writes to e
   CHECK(leaves[0].grad()[1].allclose(8 * leaves[0][1]));
   CHECK(value.grad().allclose(2 * value));
   NestedTensor x(elements);
-  CHECK_THROWS_WITH(x.index_put_({Slice(), 0, Slice(0, 2)}, torch::tensor(1.0)),
-                    ContainsSubstring("[nested_tensor.index_put_] expected integers, slices of the batch and whole "
-                                      "dimensions beside an integer along a ragged dimension, got another index at 2"));
+  CHECK_THROWS_WITH(
+      x.index_put_({Slice(), 0, Slice(0, 2)}, torch::tensor(1.0)),
+      ContainsSubstring("[nested_tensor.index_put_] expected integers, slices of the batch and whole "
+                        "dimensions together with an integer along a ragged dimension, got another index at 2"));
   CHECK_THROWS_WITH(x.index_put_({Slice(), 2}, torch::tensor(1.0)),
                     ContainsSubstring("expected indices within the sizes of elements (3, 4), (5, 4), (1, 4)"));
 }

@@ -219,8 +219,8 @@ TEST_CASE("NestedTensor: an empty batch has its shape changed", "[nested]") {
 
 TEST_CASE("NestedTensor: shapes without a meaning are refused with the sizes", "[nested]") {
   const NestedTensor x(nested_tests::random_elements(tokens));
-  CHECK_THROWS_WITH(x.view({4, 5, 3}), ContainsSubstring("[nested_tensor.view] expected a shape that the elements (3, "
-                                                         "8), (0, 8), (5, 8), (1, 8) have together, or each by itself, "
+  CHECK_THROWS_WITH(x.view({4, 5, 3}), ContainsSubstring("[nested_tensor.view] expected a shape of the elements (3, "
+                                                         "8), (0, 8), (5, 8), (1, 8) together or of each element, "
                                                          "got (4, 5, 3)"));
   CHECK_THROWS_WITH(x.view({-1, -1, 8}), ContainsSubstring("expected one size of -1 at most, got (-1, -1, 8)"));
   CHECK_THROWS_WITH(x.permute({1, 2, 0}), ContainsSubstring("expected the batch to become dimension 0 or 1"));
@@ -228,7 +228,7 @@ TEST_CASE("NestedTensor: shapes without a meaning are refused with the sizes", "
   CHECK_THROWS_WITH(x.transpose(0, 3),
                     ContainsSubstring("expected a dimension from -3 to 2 of shape (4, 5, 8), got 3"));
   CHECK_THROWS_WITH(x.flatten(), ContainsSubstring("expected dimensions of the elements"));
-  CHECK_THROWS_WITH(x.view({4, -1, 16}), ContainsSubstring("or each by itself, got (4, -1, 16)"));
+  CHECK_THROWS_WITH(x.view({4, -1, 16}), ContainsSubstring("or of each element, got (4, -1, 16)"));
   CHECK_THROWS_WITH(NestedTensor(nested_tests::random_elements({{4}, {1}})).view({2, 2, 2}),
                     ContainsSubstring("whose ragged size is a multiple of 2"));
   CHECK_THROWS_WITH(x.view({2, 2, 5, 8}), ContainsSubstring("expected 2 neighbours of the same sizes"));

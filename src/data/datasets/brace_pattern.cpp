@@ -78,7 +78,7 @@ std::vector<std::string> expand_braces(std::string_view pattern) {
     }
     const std::size_t close = rest.find_first_of("{}", 1);
     if (rest[0] == '}' || close == std::string_view::npos || rest[close] == '{') {
-      refuse_pattern(pattern, "each '{' needs a '}', and none stands in another");
+      refuse_pattern(pattern, "each '{' needs a '}', and braces cannot be nested");
     }
     const std::vector<std::string> parts = alternatives(rest.substr(1, close - 1), pattern);
     if (out.size() > max_names / parts.size()) {

@@ -74,7 +74,7 @@ void ImageOptions::validate() const {
   if (random_resized_crop) {
     const RandomResizedCrop& crop = *random_resized_crop;
     check<ConfigError>(!resize && !resize_to && !center_crop, "data.image",
-                       "expected random_resized_crop alone, got resize, resize_to or center_crop beside it");
+                       "expected random_resized_crop alone, got resize, resize_to or center_crop too");
     check_size(crop.size, "random_resized_crop.size");
     check<ConfigError>(crop.min_scale > 0 && crop.min_scale <= crop.max_scale && crop.max_scale <= 1, "data.image",
                        "expected scales 0 < min_scale <= max_scale <= 1, got ", crop.min_scale, " and ",

@@ -128,11 +128,11 @@ at::Tensor& NestedTensor::index_put_(at::ArrayRef<TensorIndex> indices, const at
   c10::List<std::optional<at::Tensor>> tensors;
   for (std::size_t at = 0; at < own.size(); ++at) {
     const bool is_batch = at == batch_dim;
-    check<DataError>(own[at].is_integer() || is_whole(own[at]) || (is_batch && own[at].is_slice()),
-                     "nested_tensor.index_put_",
-                     "expected integers, slices of the batch and whole dimensions beside an integer along a ragged "
-                     "dimension, got another index at ",
-                     at, " for elements ", detail::text_of_shapes(impl), "; set() writes to each element");
+    check<DataError>(
+        own[at].is_integer() || is_whole(own[at]) || (is_batch && own[at].is_slice()), "nested_tensor.index_put_",
+        "expected integers, slices of the batch and whole dimensions together with an integer along a ragged "
+        "dimension, got another index at ",
+        at, " for elements ", detail::text_of_shapes(impl), "; set() writes to each element");
     if (own[at].is_integer()) {
       tensors.push_back(at::scalar_tensor(own[at].integer().expect_int(), at::kLong));
     } else if (is_batch) {

@@ -97,7 +97,7 @@ void call_searchsorted(Call& call) {
     return;
   }
   call.expect(sequence.dim() == 1, "expected one sorted sequence, or a NestedTensor of them, got a tensor of shape (",
-              join(sequence.sizes()), ") beside elements ", text_of_shapes(impl));
+              join(sequence.sizes()), ") with elements ", text_of_shapes(impl));
   call["self"] = values_of(self);
   call.run();
   call.result(0) = wrap(call.result(0).toTensor(), impl.structure());

@@ -33,7 +33,7 @@ Lanes make_lanes(Call& call, const NestedTensorImpl& impl, std::int64_t left, st
   for (std::int64_t element = 0; element < ragged.batch(); ++element) {
     const std::int64_t padded = ragged.rows_of(element) + left + right;
     call.expect(padded >= extent, "expected sequences of at least ", extent - left - right,
-                " positions beside the padding, got elements ", text_of_shapes(impl));
+                " positions without the padding, got elements ", text_of_shapes(impl));
     const std::int64_t length = (padded - extent) / stride + 1;
     out.input_shift.push_back(out.positions + left - ragged.begin(element));
     out.output_shift.push_back(out.positions / stride - output_rows);

@@ -31,7 +31,7 @@ void call_unsqueeze(Call& call) {
     finish_shape(call, insert_dim(wrap(values_of(self), std::move(structure)), 0));
     return;
   }
-  call.expect(dim > batch, "expected a dimension behind the batch, got ", call.integer("dim"), " for elements ",
+  call.expect(dim > batch, "expected a dimension after the batch, got ", call.integer("dim"), " for elements ",
               text_of_shapes(impl), " with the batch at ", batch);
   finish_shape(call, insert_dim(self, dim - 1));
 }

@@ -21,8 +21,8 @@ thread_local bool fallbacks_forbidden = false;
                   "expected an operator that has a meaning for sequences of different lengths (the table in "
                   "docs/tensors/nested_operators.md), got ",
                   c10::toString(op.operator_name()),
-                  "; call it on each of elements(), on concat() if each token counts by itself, or on tensor(), the "
-                  "padded one");
+                  "; call it on each of elements(), on concat() if tokens are independent, or on tensor(), the "
+                  "padded tensor");
 }
 
 bool writes_first(const c10::FunctionSchema& schema) {

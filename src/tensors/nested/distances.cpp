@@ -32,8 +32,8 @@ void call_cdist(Call& call) {
   }
   const at::Tensor& table = left == nullptr ? first : second;
   call.expect(table.dim() == 2 && left != nullptr, "expected two NestedTensors, or one first and a table of vectors ",
-              "(count, features), got a tensor of shape (", join(table.sizes()), ") beside elements ",
-              text_of_shapes(left == nullptr ? *right : *left), "; nested_like() makes a padded one nested");
+              "(count, features), got a tensor of shape (", join(table.sizes()), ") with elements ",
+              text_of_shapes(left == nullptr ? *right : *left), "; nested_like() packs a padded tensor");
   call["x1"] = values_of(first);
   call.run();
   call.result(0) = wrap(call.result(0).toTensor(), left->structure());
@@ -73,7 +73,7 @@ void call_tensordot(Call& call) {
   const auto own = values_dims_of(call, self, dims_self, rows);
   if (nested(other) == nullptr) {
     call.expect(!rows, "expected two NestedTensors to sum over tokens, got a tensor of shape (", join(other.sizes()),
-                ") beside elements ", text_of_shapes(impl), "; nested_like() makes a padded one nested");
+                ") with elements ", text_of_shapes(impl), "; nested_like() packs a padded tensor");
     Structure structure = impl.structure();
     for (std::int64_t& ragged : structure.ragged_dims) {
       const std::int64_t before = ragged;

@@ -168,7 +168,7 @@ void call_index(Call& call) {
     for (std::size_t at = 0; shifts && at < indices.size(); ++at) {
       const auto dim = structure.element_dim(static_cast<std::int64_t>(at), impl.element_rank());
       call.expect(!indices[at].defined() || structure.ragged_dims.empty() || structure.ragged_dims.back() < *dim,
-                  "expected indices behind the ragged dimensions, got other ones for elements ", text_of_shapes(impl));
+                  "expected indices after the ragged dimensions, got other ones for elements ", text_of_shapes(impl));
     }
     call.finish(wrap(values, std::move(out)));
     return;

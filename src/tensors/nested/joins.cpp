@@ -139,7 +139,7 @@ void call_stack(Call& call) {
   for (const at::Tensor& tensor : tensors) {
     const NestedTensorImpl* impl = nested(tensor);
     call.expect(impl == nullptr || dim > impl->structure().batch_dim(impl->element_rank()),
-                "expected a dimension behind the batch, got ", call.integer("dim"),
+                "expected a dimension after the batch, got ", call.integer("dim"),
                 ": a NestedTensor has one batch dimension; cat(tensors, ",
                 impl == nullptr ? 0 : impl->structure().batch_dim(impl->element_rank()),
                 ") puts the elements of all into one");

@@ -50,12 +50,12 @@ void call_class_loss(Call& call) {
     const NestedTensorImpl& own = *nested(target);
     const bool probabilities = !at::isIntegralType(target.scalar_type(), /*includeBool=*/false);
     call.expect(!probabilities && input.dim() == own.dim() + 1 && own.structure().batch_first,
-                "expected nested logits, or padded ones (batch, classes, longest...) beside nested labels, got (",
-                join(input.sizes()), ") beside elements ", text_of_shapes(own));
+                "expected nested logits, or padded ones (batch, classes, longest...) with nested labels, got (",
+                join(input.sizes()), ") with elements ", text_of_shapes(own));
     at::Tensor last = input.movedim(1, -1);
     for (std::int64_t dim = 0; dim < own.dim(); ++dim) {
       call.expect(last.size(dim) == own.size(dim), "expected logits padded to the target's longest sizes, got (",
-                  join(input.sizes()), ") beside elements ", text_of_shapes(own));
+                  join(input.sizes()), ") with elements ", text_of_shapes(own));
     }
     input = wrap(pack(last, own.structure()), own.structure());
   }

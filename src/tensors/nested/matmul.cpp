@@ -49,7 +49,7 @@ Factor factor_of(Call& call, const at::Tensor& tensor, const NestedTensorImpl& o
   call.expect(other.structure().batch_first && tensor.dim() >= 2 && tensor.dim() <= rank + 1 &&
                   (tensor.dim() <= rank || tensor.size(0) == batch || tensor.size(0) == 1),
               "expected a matrix for all or for each of ", batch, " elements, got a tensor of shape (",
-              join(tensor.sizes()), ") beside elements ", text_of_shapes(other));
+              join(tensor.sizes()), ") with elements ", text_of_shapes(other));
   at::Tensor full = tensor;
   while (full.dim() <= rank) {
     full = full.unsqueeze(0);

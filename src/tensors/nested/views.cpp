@@ -413,7 +413,7 @@ at::Tensor reshape_nested(Call& call, const at::Tensor& tensor, const Sizes& siz
   if (auto out = reshape_elements(call, tensor, sizes)) {
     return *out;
   }
-  call.refuse("expected a shape that the elements ", text_of_shapes(impl), " have together, or each by itself, got (",
+  call.refuse("expected a shape of the elements ", text_of_shapes(impl), " together or of each element, got (",
               join(sizes), ")");
 }
 
