@@ -117,7 +117,7 @@ std::optional<int> ask_port(const std::string& name, Deadline deadline) {
       }
     }
     check_no_signal();
-    // Not there yet, or it has just ended.
+    // The process is not there yet, or has just ended.
     std::this_thread::sleep_for(ask_pause);
   }
   return std::nullopt;

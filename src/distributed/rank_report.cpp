@@ -59,7 +59,8 @@ std::vector<std::int64_t> unheard(const RankReports& reports, const RankReport& 
 }
 
 std::string last_joined(const Place& place) {
-  return place.number == 0 ? " has joined none" : concat(" was last in ", place.operation, " number ", place.number);
+  return place.number == 0 ? " has joined no collective"
+                           : concat(" was last in ", place.operation, " number ", place.number);
 }
 
 }  // namespace

@@ -229,8 +229,8 @@ void Reducer::Impl::drop() {
 void Reducer::Impl::check_unchanged() const {
   for (const Bucket& bucket : buckets_) {
     check<StateError>(bucket.gradients._version() == bucket.version, "reducer.finish",
-                      "expected gradients that nothing changes between backward() and step(), got changed ones, whose "
-                      "sum over the ranks had begun; set ddp.overlap to false, or change them in optimizer_step()");
+                      "expected unchanged gradients between backward() and step(), got changed ones after their "
+                      "sum over the ranks had started; set ddp.overlap to false, or change them in optimizer_step()");
   }
 }
 

@@ -224,7 +224,7 @@ class Roll {
     if (ranks.empty()) {
       return concat("[", connect_where, "] expected ", identity_.world_size, " processes to meet at ", meeting_.address,
                     " within ", seconds_text(timeout_),
-                    ", got all of them, but one does not go on; end all processes, "
+                    ", got all of them, but one does not continue; end all processes, "
                     "and start them again");
     }
     return concat("[", connect_where, "] expected ", identity_.world_size, " processes at ", meeting_.address,

@@ -41,9 +41,9 @@ TEST_CASE("Reports: which ranks did not join, ended, left or gave up", "[distrib
   CHECK(explain({{0, waits}, {1, joined}, {2, report(Kind::alive, 16)}, {3, joined}}) ==
         "rank 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 1, 3 did); rank 2 was last in all_reduce "
         "number 16: timed out");
-  CHECK(
-      explain({{0, waits}, {1, joined}, {2, report(Kind::alive, 0)}, {3, joined}}) ==
-      "rank 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 1, 3 did); rank 2 has joined none: timed out");
+  CHECK(explain({{0, waits}, {1, joined}, {2, report(Kind::alive, 0)}, {3, joined}}) ==
+        "rank 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 1, 3 did); rank 2 has joined no collective: "
+        "timed out");
   CHECK(explain({{0, broke}, {1, joined}, {3, report(Kind::alive, 16)}}) == "rank 2 has ended: Connection closed");
   CHECK(explain({{0, broke}}) == "ranks 1, 2, 3 have ended: Connection closed");
   CHECK(explain({{0, broke}, {1, joined}, {2, report(Kind::left, 0)}, {3, joined}}) ==

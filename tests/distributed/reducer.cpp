@@ -205,8 +205,8 @@ TEST_CASE("Reducer: gradients that change while they are summed, sparse ones and
                           problem.params[0].mutable_grad().mul_(2);
                           return error_of<StateError>([&] { reducer.finish(); });
                         }),
-              "[reducer.finish] expected gradients that nothing changes between backward() and step(), got changed "
-              "ones, whose sum over the ranks had begun; set ddp.overlap to false, or change them in optimizer_step()");
+              "[reducer.finish] expected unchanged gradients between backward() and step(), got changed ones after "
+              "their sum over the ranks had started; set ddp.overlap to false, or change them in optimizer_step()");
   check_ranks(
       run_ranks(2,
                 [](const Group& group) {

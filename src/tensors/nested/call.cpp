@@ -25,7 +25,7 @@ std::optional<std::size_t> Call::find(std::string_view argument) const {
 std::size_t Call::position(std::string_view argument) const {
   const auto found = find(argument);
   check<DataError>(found.has_value(), concat("nested_tensor.", name()), "expected an argument ", argument,
-                   ", got an operator without: ", c10::toString(op_.operator_name()));
+                   ", got an operator without it: ", c10::toString(op_.operator_name()));
   return *found;
 }
 

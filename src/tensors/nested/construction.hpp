@@ -15,7 +15,7 @@ Structure structure_of(const NestedTensorOptions& options);
 /// @throws DataError when the shapes do not allow the ragged dimensions
 Structure structure_for(const std::vector<std::vector<std::int64_t>>& shapes, const NestedTensorOptions& options,
                         const char* where, std::size_t empty_rank = 1);
-/// Applies the options dtype, device and requires_grad to the values.
+/// Applies the options dtype, device, pin_memory and requires_grad.
 at::Tensor with_options(at::Tensor tensor, const NestedTensorOptions& options);
 
 }  // namespace danling::inline v0::detail

@@ -53,7 +53,7 @@ std::vector<std::int64_t> values_dims_of(Call& call, const at::Tensor& tensor, c
     num_rows += is_row ? 1 : 0;
     if (!is_row) {
       out.push_back(structure.values_dim(*own));
-    } else if (num_rows == 1) {  // they are one dimension of the values
+    } else if (num_rows == 1) {  // all of them are one dimension of the values
       out.push_back(0);
     }
   }

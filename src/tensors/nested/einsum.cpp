@@ -199,7 +199,7 @@ class Einsum {
     call_.expect(has_batch || !has_ragged, "expected the batch's letter ", std::string(1, batch_),
                  " in a result with ragged ones, got ", out_);
     call_.expect(!has_batch || out_.find(batch_) <= (has_ragged ? 1 : 0), "expected the batch in front, got ", out_);
-    call_.expect(batch > 0, "expected elements to compute ", out_, " of, got none");
+    call_.expect(batch > 0, "expected at least one element to compute ", out_, ", got none");
     std::vector<std::string> terms;
     std::vector<std::vector<at::Tensor>> parts;
     for (std::size_t at = 0; at < terms_.size(); ++at) {

@@ -75,7 +75,7 @@ at::Tensor choose(Call& call, const at::Tensor& self, const at::Tensor& mask) {
     for (std::int64_t element = 0; element < structure.batch(); ++element) {
       chosen.push_back(at::index(element_of(self, element), to_indices({element_of(mask, structure, element)})));
     }
-    call.expect(!chosen.empty(), "expected elements to choose values of, got none");
+    call.expect(!chosen.empty(), "expected at least one element to select values from, got none");
     return nest(chosen, structure);
   }
   const at::Tensor by_row = mask.dim() == 1 ? mask.to(at::kLong) : mask.flatten(1).sum(1);
@@ -299,7 +299,7 @@ void call_take(Call& call) {
   for (const at::Tensor& element : elements_of(self)) {
     rows.push_back(element.flatten());
   }
-  call.expect(!rows.empty(), "expected elements to take from, got none");
+  call.expect(!rows.empty(), "expected at least one element to take values from, got none");
   const at::Tensor all = at::cat(rows);
   call.finish(nested(index) == nullptr ? all.take(index)
                                        : wrap(all.take(values_of(index)), nested(index)->structure()));

@@ -72,7 +72,7 @@ Structure structure_of(const NestedTensorOptions& options) {
   return out;
 }
 
-/// Applies dtype, device and requires_grad to the values.
+/// Applies dtype, device, pin_memory and requires_grad.
 at::Tensor with_options(at::Tensor tensor, const NestedTensorOptions& options) {
   const NestedTensorImpl& impl = *nested(tensor);
   at::Tensor values = values_of(tensor);
