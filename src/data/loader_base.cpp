@@ -169,7 +169,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
   ++visit_;
   if (saved_position_) {
     restore_position();
-    engine.claim_source();  // in an epoch; outside of one, `place` has released it
+    engine.claim_source();  // again: restoring a position outside of an epoch releases the claim
   }
   const bool continues = loaded_ && epoch == epoch_;
   global_step_ += missed_steps();
