@@ -23,7 +23,8 @@
 namespace danling::inline v0 {
 namespace {
 
-/// Whether it is an ordinary float of the host, as a loss in each step is. One comparison in place of many questions.
+/// Returns whether it is an ordinary float of the host, like the loss of a step. One comparison replaces several
+/// checks.
 bool is_plain_float(const at::Tensor& value) {
   static const c10::DispatchKeySet plain = [] {
     const c10::InferenceMode normal(false);
@@ -39,7 +40,7 @@ double plain_float(const at::Tensor& value) {
 }
 
 at::Tensor full(at::IntArrayRef shape, double value, const at::Device& device) {
-  // Tensors created in inference mode could not be changed outside of it.
+  // Inference tensors could not be changed outside inference mode.
   const c10::InferenceMode normal(false);
   return at::full(shape, value, at::TensorOptions().dtype(detail::sum_type(device)).device(device));
 }
@@ -62,7 +63,7 @@ void check_scalar(const at::Tensor& sum) {
   }
 }
 
-// Without its graph and dimensions.
+// Drops the graph and the dimensions.
 at::Tensor as_scalar(const at::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.detach() : tensor.detach().reshape({});
 }
@@ -115,7 +116,7 @@ void AverageMeter::check_weight(std::int64_t n, const char* where) const {
                      " after ", count_);
 }
 
-// Checked here, where its shape is known: on the host it continues as a number.
+// Checked here, where the shape is known: on the host the value continues as a number.
 void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) const {
   if (n > 0 && holds_tensors() && extra_->sum.dim() > 0) [[unlikely]] {
     fail_mixed(extra_->sum.sizes(), given_text(value));
@@ -160,7 +161,7 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
   if (!holds_tensors() && count_ > 0) {
     fail_mixed({}, given_text(value));
   }
-  // A copy: a metric may return its buffer, which it changes in place at the next batch.
+  // A copy: a metric may return its buffer and change it in place at the next batch.
   const at::Tensor copy = value.detach().to(detail::sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true,
                                             at::MemoryFormat::Contiguous);
   use_tensors(copy);
@@ -271,8 +272,8 @@ void AverageMeter::record_tensor(const at::Tensor& last, bool is_sum, std::int64
   count_ += n;
 }
 
-// The sum as a tensor of the shape and on the device of `like`. Includes the sum on the host so far, so that the order
-// of additions, and with it every bit, equals that of a meter restored from a checkpoint.
+// Makes the sum a tensor of the shape and on the device of `like`. Includes the sum on the host so far: this order of
+// additions yields the same bits as a meter restored from a checkpoint.
 void AverageMeter::use_tensors(const at::Tensor& like) {
   if (holds_tensors() && extra_->sum.sizes() != like.sizes()) {
     fail_mixed(extra_->sum.sizes(), given_text(like));
@@ -325,7 +326,7 @@ std::int64_t AverageMeter::n() const {
   return ranks() != nullptr ? ranks()->n : own_n();
 }
 
-// The last value, even if it entered no average.
+// The last value, also one that entered no average.
 at::Tensor AverageMeter::last_tensor() const {
   if (extra_ == nullptr || !extra_->last.defined()) {
     return at::scalar_tensor(value_, at::kDouble);
@@ -366,7 +367,7 @@ double AverageMeter::number_of(const at::Tensor& tensor, const char* what) {
   return detail::read_scalar(tensor);
 }
 
-// Without tensors the numbers are on the host.
+// Without tensors, the values are numbers on the host.
 Result::Value AverageMeter::value() const {
   return extra_ != nullptr ? value_of(value_tensor()) : Result::Value(val());
 }

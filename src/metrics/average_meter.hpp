@@ -1,4 +1,4 @@
-// Parts of AverageMeter besides its numbers on the host.
+// Data of AverageMeter beyond its numbers on the host.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace danling::inline v0 {
 
-/// Values of all ranks, in float64 on the device of the meter's sum.
+/// Values over all ranks, in float64 on the device of the meter's sum.
 struct AverageMeter::Ranks {
   at::Tensor batch;
   at::Tensor sum;
@@ -19,10 +19,10 @@ struct AverageMeter::Ranks {
   std::int64_t count = 0;
 };
 
-/// The parts of the last batch before its last update, and where the next update belongs.
+/// The parts of the last batch before its last update, and the batch of the next update.
 struct AverageMeter::Batch {
   Batch() = default;
-  // As Extra's.
+  // Copies tensors that are added to in place, as Extra.
   Batch(const Batch& other)
       : index(other.index),
         next_index(other.next_index),
@@ -41,21 +41,21 @@ struct AverageMeter::Batch {
 
   /// Removes the parts.
   void clear();
-  /// The sum of all parts and its rounding error, and their mean; of at least one part. Do not wait.
+  /// `pair`: the sum of all parts and its rounding error; `mean`: their mean. Need at least one part. Do not wait.
   std::pair<at::Tensor, at::Tensor> pair() const;
   at::Tensor mean() const;
 
-  std::int64_t index = -1;       // number of the last batch; -1: not given
-  std::int64_t next_index = -1;  // that of the next update
+  std::int64_t index = -1;       // number of the last batch; -1: none given
+  std::int64_t next_index = -1;  // number of the next update's batch
   bool continues = false;        // the next update is a part of this batch
-  bool divided = false;          // some update was
-  // Without those that have no weight:
+  bool divided = false;          // some batch had several parts
+  // Over the parts with a weight:
   std::int64_t parts = 0;
   std::int64_t n = 0;
-  at::Tensor n_on_device;  // added to `n`; undefined until a weight came from a device
-  at::Tensor first;        // the value of the first part; undefined if `number` is it
+  at::Tensor n_on_device;  // added to `n`; undefined until a weight is on a device
+  at::Tensor first;        // the value of the first part; undefined if `number` holds it
   double number = 0.0;
-  // The sum of the parts that were numbers, and of those that were tensors; each with its rounding error.
+  // The sum of the parts that are numbers, and of those that are tensors; each with its rounding error.
   double sum = 0.0;
   double rest = 0.0;
   at::Tensor sums;
@@ -64,7 +64,7 @@ struct AverageMeter::Batch {
 
 struct AverageMeter::Extra {
   Extra() = default;
-  // Copies tensors that are added to in place; the others are only ever replaced.
+  // Copies tensors that are added to in place; others are only replaced.
   Extra(const Extra& other)
       : last(other.last),
         last_n(other.last_n),
@@ -76,12 +76,12 @@ struct AverageMeter::Extra {
         ranks(other.ranks) {}
   Extra& operator=(const Extra&) = delete;
 
-  at::Tensor last;    // undefined when `value_` is the last
+  at::Tensor last;    // undefined when `value_` is the last value
   at::Tensor last_n;  // undefined when `n_` is the last weight
   bool last_is_sum = false;
-  at::Tensor sum;    // undefined while all values were numbers on the host
+  at::Tensor sum;    // undefined while all values are numbers on the host
   at::Tensor rest;   // rounding error of the sum
-  at::Tensor count;  // added to `count_`; undefined until a weight came from a device
+  at::Tensor count;  // added to `count_`; undefined until a weight is on a device
   Batch batch;
   std::shared_ptr<const Ranks> ranks;
 };

@@ -51,7 +51,7 @@ void AverageMeter::begin_batch(std::int64_t index) {
   extra().batch.next_index = index;
 }
 
-// Before the last value is replaced: keeps it as a part of the batch, or ends the batch.
+// Called before the last value is replaced: stores it as a part of the batch, or ends the batch.
 void AverageMeter::begin_update() {
   if (extra_ == nullptr) {
     return;
@@ -92,14 +92,14 @@ void AverageMeter::fold_last(Batch& batch) const {
     batch.n += n_;
     add_tensor(batch.sums, batch.rests, last.mul(n_));
   } else {
-    // The mean of nothing is nan.
+    // The mean of no items is nan.
     const at::Tensor& n = extra_->last_n;
     add_tensor(batch.sums, batch.rests, at::where(n.gt(0), last.mul(n), 0.0));
     batch.n_on_device = batch.n_on_device.defined() ? batch.n_on_device.add(n) : n.to(at::kLong);
   }
 }
 
-// With the whole last batch.
+// Includes the whole last batch.
 detail::MeterPart AverageMeter::own_part() const {
   detail::MeterPart out;
   out.count = own_count();

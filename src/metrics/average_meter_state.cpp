@@ -1,4 +1,4 @@
-// Saved states of AverageMeter, and what several of them are together.
+// Saving, loading and merging states of AverageMeter.
 #include <utility>
 #include <vector>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kLoad = "average_meter.load_state_dict";
 constexpr const char* kMerge = "average_meter.merge_states";
 
-// A number for scalars, else a copy.
+// A number for scalars, otherwise a copy.
 State saved(const at::Tensor& tensor, bool elements) {
   return elements ? State(tensor.clone()) : State(detail::read_scalar(tensor));
 }
@@ -57,7 +57,7 @@ State AverageMeter::state_dict() const {
 void AverageMeter::load_state_dict(const State& state) {
   const State& value = state.at("value");
   const State& sum = state.at("sum");
-  const State* rest = state.find("compensation");  // none in older states
+  const State* rest = state.find("compensation");  // absent in older states
   const State* parts = state.find("batch");
   const State* index = state.find("batch_index");
   AverageMeter loaded;
@@ -125,7 +125,7 @@ State AverageMeter::merge_states(std::span<const State> states) {
   return meter.state_dict();
 }
 
-// Becomes a meter of these sums.
+// Replaces the meter's data by these sums.
 void AverageMeter::take(const detail::MeterPart& part) {
   reset();
   if (!part.any()) {

@@ -14,7 +14,7 @@
 namespace danling::inline v0::metrics {
 namespace {
 
-// Without the dimensions of size one behind the first.
+// Drops dimensions of size one after the first.
 at::Tensor squeeze_behind_first(const at::Tensor& tensor) {
   bool squeezable = false;
   for (std::int64_t i = 1; i < tensor.dim(); ++i) {

@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::size_t run_numbers = 3;
 
-// Walks over the batches of a rank.
+// Iterates over the batches of a rank.
 class Cursor {
  public:
   explicit Cursor(const BatchRows& batches) : run_(batches.runs().begin()), end_(batches.runs().end()) {}
 
-  /// The number of the present batch; after the last one a number above all.
+  /// The number of the current batch; after the last batch, larger than all numbers.
   std::int64_t index() const { return run_ == end_ ? std::numeric_limits<std::int64_t>::max() : run_->first + done_; }
-  /// The rows of the present batch; goes on to the next.
+  /// Returns the rows of the current batch and advances to the next.
   std::int64_t next() {
     const std::int64_t rows = run_->rows;
     if (++done_ == run_->batches) {

@@ -1,4 +1,4 @@
-// Which rows belong to which batch, and the order of the rows of several ranks.
+// Maps rows to batches, and orders the rows of several ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,29 +10,28 @@
 
 namespace danling::inline v0::detail {
 
-/// The number of rows of each batch of a rank. Batches have numbers, which rise; those of one size that follow each
-/// other take one entry.
+/// The number of rows of each batch of a rank. Batch numbers increase; consecutive batches of one size share an entry.
 class BatchRows {
  public:
   struct Run {
-    std::int64_t first;    // number of its first batch
-    std::int64_t batches;  // how many, numbered one by one
-    std::int64_t rows;     // of each
+    std::int64_t first;    // number of the first batch
+    std::int64_t batches;  // number of batches, numbered consecutively
+    std::int64_t rows;     // rows of each batch
   };
 
   /// Adds rows to the batch `index`, which is the last one or a later one.
   void add(std::int64_t index, std::int64_t rows);
   bool empty() const { return runs_.empty(); }
-  /// The number of the last batch; there must be one.
+  /// The number of the last batch. There must be a batch.
   std::int64_t last() const { return runs_.back().first + runs_.back().batches - 1; }
   std::int64_t rows() const { return rows_; }
   const std::vector<Run>& runs() const { return runs_; }
-  /// The batches above `index`.
+  /// The batches with numbers above `index`.
   BatchRows after(std::int64_t index) const;
-  /// Adds batches that come later.
+  /// Appends later batches.
   void append(const BatchRows& later);
 
-  /// int64 [runs, 3], and its inverse: false where the numbers are no runs, or do not rise.
+  /// int64 [runs, 3]. `read` is the inverse: returns false if the numbers are invalid or do not increase.
   at::Tensor tensor() const;
   bool read(const at::Tensor& runs);
   /// The same as a list of numbers.
@@ -51,15 +50,15 @@ struct RowPiece {
   std::int64_t rows;
 };
 
-/// The rows of all `ranks` in the order of batches, and of ranks within a batch: that of one process which computes the
+/// The rows of all `ranks`, ordered by batch and by rank within a batch: the order of one process that computes the
 /// parts of all ranks.
 std::vector<RowPiece> in_order(std::span<const BatchRows> ranks);
 
-/// The batches of both.
+/// The union of the batches.
 BatchRows joined(const BatchRows& a, const BatchRows& b);
 
-/// The same with `added` rows after `stored` ones, which are already in order, together: as `source`
-/// `stored.size()`. `stored` comes first, as one piece, unless some added batch is older than a stored one.
+/// The same for `added` rows after `stored` rows, which are already in order and form one source, `stored.size()`.
+/// `stored` comes first, as one piece, unless an added batch is older than a stored one.
 std::vector<RowPiece> in_order(std::span<const BatchRows> stored, std::span<const BatchRows> added);
 
 }  // namespace danling::inline v0::detail

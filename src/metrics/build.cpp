@@ -14,7 +14,7 @@ constexpr const char* kBuild = "metrics.build";
 std::int64_t positive(std::string_view key, std::optional<std::int64_t> number, std::string_view type) {
   check<ConfigError>(number.has_value(), kBuild, "expected ", key, " for ", type, " metrics, got none");
   check<ConfigError>(*number > 0, kBuild, "expected ", key, " to be positive, got ", *number);
-  // Every batch creates some bytes for each.
+  // Each batch allocates some bytes per class.
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   check<ConfigError>(*number <= most, kBuild, "expected ", key, " of at most ", most, ", got ", *number);
   return *number;
@@ -31,7 +31,7 @@ void expect_unset(bool set, std::string_view key, std::string_view type) {
   check<ConfigError>(!set, kBuild, "expected no ", key, " for ", type, " metrics, got one");
 }
 
-// The metrics of the list, unnamed: they replace the defaults.
+// The listed metrics, unnamed: they replace the defaults.
 std::vector<MetricEntry> named_metrics(const MetricsSpec& spec, Task task, std::int64_t size,
                                        const std::vector<std::string>& defaults) {
   NamedOptions options(spec, size);
@@ -92,7 +92,7 @@ std::shared_ptr<Metrics> build_multilabel(const MetricsSpec& spec) {
 std::shared_ptr<Metrics> build_regression(const MetricsSpec& spec) {
   expect_unset(spec.num_classes.has_value(), "num_classes", "regression");
   expect_unset(spec.class_dim.has_value(), "class_dim", "regression");
-  // Unset means -100, which no regression reads.
+  // Unset means -100, which regression ignores.
   expect_unset(spec.ignore_index.has_value() && spec.ignore_index != -100, "ignore_index", "regression");
   expect_unset(spec.scores != Scores::detect, "scores", "regression");
   expect_agreement("num_outputs", spec.num_outputs, spec.num_labels);
@@ -147,8 +147,8 @@ void NamedOptions::expect_all_used() const {
                                      std::pair(spec_->threshold.has_value() && !threshold_, "threshold"),
                                      std::pair(spec_->beta.has_value() && !beta_, "beta"),
                                      std::pair(spec_->thresholds.has_value() && !thresholds_, "thresholds")}) {
-    check<ConfigError>(!ignored, kBuild, "expected settings that some of the ", spec_->type.value_or(""),
-                       " metrics know, got ", key);
+    check<ConfigError>(!ignored, kBuild, "expected options that some of the ", spec_->type.value_or(""),
+                       " metrics use, got ", key);
   }
 }
 
@@ -168,7 +168,7 @@ std::shared_ptr<Metrics> build(const MetricsSpec& spec) {
   if (spec.type) {
     return factories().at(*spec.type)(spec);
   }
-  // Without a type nothing would read them.
+  // Without a type, no code reads the other options.
   const ConfigTree set = changed(to_tree(spec), to_tree(MetricsSpec()));
   for (const auto& entry : set.map()) {
     fail<ConfigError>(kBuild, "expected a type beside ", entry.key.string(), ", got none; set metrics.type to one of ",

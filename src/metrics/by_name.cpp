@@ -37,14 +37,14 @@ MulticlassOptions of_classes(NamedOptions& options, std::int64_t top_k = 1) {
   return {.average = options.average(), .top_k = top_k, .ignore_index = options.ignore_index()};
 }
 
-// They have no micro average.
+// Ranking metrics have no micro average.
 MulticlassRankingOptions of_class_ranking(NamedOptions& options) {
   return {.average = options.average_except_micro(),
           .ignore_index = options.ignore_index(),
           .thresholds = options.thresholds()};
 }
 
-// One for each top_k: `acc`, `acc5`; a separator precedes the number if the name ends in one.
+// One metric per top_k: `acc`, `acc5`; a separator precedes the number if the name ends in a digit.
 template <class Make>
 Funcs for_each_k(NamedOptions& options, Make make) {
   Funcs metrics;

@@ -29,10 +29,10 @@ void add_compensated(at::Tensor& sum, at::Tensor& rest, const at::Tensor& addend
     }
     return;
   }
-  // Tensors made in inference mode could not be changed outside of it.
+  // Inference tensors could not be changed outside inference mode.
   const c10::InferenceMode normal(false);
-  // LibTorch subtracts no bool. Its kernels do not round products with `n`, which the rest could then not make up for:
-  // those of a float64 are rounded first, as on the host.
+  // LibTorch cannot subtract bools. Its kernels do not round products with `n`, an error that the rest cannot correct:
+  // products of float64 are rounded first, as on the host.
   at::Tensor more = addend.scalar_type() == at::kBool ? addend.to(sum.scalar_type()) : addend;
   if (n != 1 && more.scalar_type() == at::kDouble) {
     more = more.mul(n);
@@ -45,13 +45,13 @@ void add_compensated(at::Tensor& sum, at::Tensor& rest, const at::Tensor& addend
   sum = total;
 }
 
-// Divides by a tensor on the device: by a number on the host, CUDA's kernels multiply with its reciprocal.
+// Divides by a tensor on the device: for a number on the host, CUDA kernels multiply by its reciprocal.
 at::Tensor divided(const at::Tensor& sum, std::int64_t n) {
   return sum.is_cpu() ? sum.div(n) : sum.div(at::full({}, n, sum.options()));
 }
 
 at::Tensor whole_sum(const at::Tensor& sum, const at::Tensor& rest) {
-  // A rest that is nan counts as 0. By kernels that exist for tensors without data too.
+  // A nan rest counts as 0. Uses only kernels that also exist for tensors without data.
   const at::Tensor zero = at::zeros({}, rest.options());
   return sum + (at::fmax(rest, zero) + at::fmin(rest, zero));
 }

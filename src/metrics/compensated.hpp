@@ -8,7 +8,7 @@
 
 namespace danling::inline v0::detail {
 
-/// The dtype of sums on a device: float64 but on MPS, which has none.
+/// The dtype of sums on a device: float64, but float32 on MPS, which lacks float64.
 inline at::ScalarType sum_type(const at::Device& device) { return device.is_mps() ? at::kFloat : at::kDouble; }
 
 /// `sum` / `n`, correctly rounded on all devices. Does not wait.
@@ -21,11 +21,11 @@ inline void add_compensated(double& sum, double& rest, double addend) {
   sum = total;
 }
 
-/// Adds `n` times `addend`, of the sums' shape, to `sum`; `rest` collects the rounding errors. Both may be changed in
-/// place; each must be contiguous and owned by the caller, or a result of this function. Does not wait.
+/// Adds `n` times `addend`, of the sums' shape, to `sum`; `rest` accumulates the rounding errors. May change both in
+/// place: each must be contiguous and owned by the caller, or a result of this function. Does not wait.
 void add_compensated(at::Tensor& sum, at::Tensor& rest, const at::Tensor& addend, std::int64_t n = 1);
 
-/// The sum of both. If a sum is not finite, the rest has no meaning.
+/// The sum of both; a rest beside a non-finite sum is ignored.
 inline double whole_sum(double sum, double rest) { return std::isfinite(sum) ? sum + rest : sum; }
 at::Tensor whole_sum(const at::Tensor& sum, const at::Tensor& rest);
 

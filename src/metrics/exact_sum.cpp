@@ -39,7 +39,7 @@ double ExactSum::rounded() const {
     sum = larger + *part;
     rest = *part - (sum - larger);
   }
-  // The sum was rounded at a middle between two numbers, to the even one: what is left below decides.
+  // The sum was a tie, rounded to even: the remainder decides the direction.
   if (part != parts_.rend() && ((rest < 0.0 && *part < 0.0) || (rest > 0.0 && *part > 0.0))) {
     const double twice = 2.0 * rest;
     const double other = sum + twice;

@@ -20,7 +20,7 @@
 namespace danling::inline v0::metrics {
 namespace {
 
-// The defaults followed by the given metrics, or only those if one of them is unnamed.
+// The defaults followed by the given metrics, or only the given metrics if one of them is unnamed.
 std::vector<MetricFunc> chosen_metrics(std::vector<MetricEntry> given, const std::vector<MetricFunc>& defaults) {
   if (std::all_of(given.begin(), given.end(), [](const MetricEntry& entry) { return entry.named; })) {
     given.insert(given.begin(), defaults.begin(), defaults.end());
@@ -41,11 +41,11 @@ std::shared_ptr<Metrics> container(Mode mode, const char* where, const std::vect
 }
 
 void check_detects(Scores scores, const char* where) {
-  check<MetricError>(scores == Scores::detect, where, "expected no scores with a preprocessing of its own, got ",
+  check<MetricError>(scores == Scores::detect, where, "expected no scores with a custom preprocess, got ",
                      to_string(scores));
 }
 
-// Scores stay unchanged if no metric reads probabilities.
+// If no metric reads probabilities, scores stay unchanged.
 bool reads_probabilities(const MetricFunc& metric) { return !metric.labels_only && !metric.logits; }
 
 void check_logits(const std::vector<MetricFunc>& metrics, Scores scores, const char* where) {
@@ -60,10 +60,10 @@ void check_logits(const std::vector<MetricFunc>& metrics, Scores scores, const c
   check<MetricError>(other == metrics.end(), where, "expected metrics of predicted classes beside ",
                      quote(logits->name), ", which reads logits, got ",
                      other == metrics.end() ? std::string() : quote(other->name),
-                     ", which reads probabilities; put it in a container of its own");
+                     ", which reads probabilities; put it in a separate container");
 }
 
-// nan if a target is nan; the metrics themselves would skip it.
+// Returns nan if a target is nan; the metrics themselves would skip it.
 std::vector<MetricFunc> with_nan_targets(std::vector<MetricFunc> metrics) {
   const auto nans = std::make_shared<RunningSums>(RunningSums{
       .key = "nan_targets",
@@ -126,7 +126,7 @@ std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const Mult
   } else {
     check_detects(options.scores, "metrics.multiclass_metrics");
     check<MetricError>(!options.class_dim, "metrics.multiclass_metrics",
-                       "expected no class_dim with a preprocessing of its own, got ", options.class_dim.value_or(0));
+                       "expected no class_dim with a custom preprocess, got ", options.class_dim.value_or(0));
   }
   return container(options.mode, "metrics.multiclass_metrics", chosen,
                    {.preprocess = std::move(preprocess), .device = options.device, .ignore_index = ignored});

@@ -23,7 +23,7 @@ constexpr const char* kGlobalUpdate = "global_metrics.update";
 
 void check_rows(const detail::RowStore& kept, const at::Tensor& rows, std::string_view what) {
   if (!kept.fits(rows)) {
-    fail<MetricError>(kGlobalUpdate, "expected ", what, " as in the batches before, ", kept.description(), ", got ",
+    fail<MetricError>(kGlobalUpdate, "expected ", what, " as in earlier batches, ", kept.description(), ", got ",
                       detail::tensor_text(rows));
   }
 }
@@ -58,7 +58,7 @@ GlobalMetrics::Impl::Impl(std::vector<MetricFunc> given, GlobalMetricsOptions ch
   for (const MetricFunc& metric : given) {
     detail::check_metric(metric, where);
     check<MetricError>(metric.preds_targets || !metric.sums.empty(), where, "expected ", quote(metric.name),
-                       " to say what it reads, `preds_targets` or `sums`, got neither");
+                       " to set `preds_targets` or `sums`, got neither");
     keeps = keeps || metric.preds_targets;
     for (const RunningSumsPtr& needed : metric.sums) {
       bool shared = false;
@@ -156,7 +156,7 @@ bool GlobalMetrics::Impl::begin_update() {
     local.last_index += new_batch ? 1 : 0;
   }
   local.continues = false;
-  // Other ranks already have a part of such a batch.
+  // Other ranks already have a part of this batch.
   resend_all = resend_all || (!new_batch && local.last_index <= sent_index);
   return new_batch;
 }
@@ -167,7 +167,7 @@ void GlobalMetrics::continue_batch() {
   local.num_parts = std::max(local.num_parts, ++local.next_part + 1);
 }
 
-// The state of a run in one process has a number for each update, of which a batch may have had several.
+// A state of a run in one process numbers each update, and several updates may belong to one batch.
 void GlobalMetrics::Impl::begin_numbers(std::int64_t index) {
   if (local.next_index < 0 && sent_index < 0 && 0 < index && index < local.last_index) {
     local.last_index = index - 1;

@@ -1,4 +1,4 @@
-// Counting rows, and merging sums, of GlobalMetrics.
+// Counts rows and merges sums of GlobalMetrics.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -46,7 +46,7 @@ bool add_on_host(at::Tensor& total, const at::Tensor& more) {
   return true;
 }
 
-// A row counts when any of its labels does.
+// A row counts if any of its labels counts.
 template <class T>
 std::int64_t count_on_host(const at::Tensor& targets, T ignored) {
   const std::int64_t rows = targets.size(0);
@@ -63,7 +63,7 @@ std::int64_t count_on_host(const at::Tensor& targets, T ignored) {
   return count;
 }
 
-// A row counts when none of its numbers is nan.
+// A row counts if none of its numbers is nan.
 template <class T>
 std::int64_t count_numbers_on_host(const at::Tensor& targets) {
   const std::int64_t rows = targets.size(0);
@@ -87,7 +87,7 @@ void merge_sums(const RunningSums& which, at::Tensor& total, const at::Tensor& m
     total = kept_copy(more);
     return;
   }
-  // Numbers move from the host to a device: the other direction would wait.
+  // Moves sums from the host to a device: the other direction would wait.
   if (!more.is_cpu() && more.device() != total.device()) {
     total = kept_copy(total.to(more.device(), /*non_blocking=*/true));
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kLoad = "global_metrics.load_state_dict";
 
-// A tensor, or a list of those of several parts, null for parts without data.
+// A tensor, or for several parts a list with null for parts without data.
 State parts_state(const detail::PartSums& parts) {
   if (parts.size() == 1 && parts.front().defined()) {
     return parts.front().clone();
@@ -49,12 +49,12 @@ State::Map sums_state(const std::vector<RunningSumsPtr>& keys, const std::vector
   return out;
 }
 
-// Whether it is strided, as all stored numbers are.
+// Returns whether it is strided, as all stored tensors are.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized();
 }
 
-// Required form of sums: as declared, else as the existing ones.
+// Required dtype and shape of sums: the declared ones, else those of existing sums.
 std::optional<RunningSums::Form> form_of_sums(const RunningSums& which, const at::Tensor& present) {
   if (which.form || !present.defined()) {
     return which.form;
@@ -78,11 +78,11 @@ at::Tensor read_part(const RunningSums& which, const State& state, const at::Ten
   return detail::kept_copy(sums);
 }
 
-// `present`: sums of the same form, if any.
+// `present`: sums with the same dtype and shape, if any.
 detail::PartSums read_sums(const RunningSums& which, const State::Map& state, bool expected, at::Tensor present) {
   const State* found = state.find(which.key);
   check<StateError>((found != nullptr) == expected, kLoad, "expected ", expected ? "" : "no ", "sums ",
-                    quote(which.key), expected ? ", got none" : " of no batch, got some");
+                    quote(which.key), expected ? ", got none" : " without a batch, got some");
   detail::PartSums parts;
   if (found == nullptr) {
     return parts;
@@ -92,14 +92,14 @@ detail::PartSums read_sums(const RunningSums& which, const State::Map& state, bo
     return parts;
   }
   for (const State& part : found->list()) {
-    // Without data when it is null.
+    // Null: a part without data.
     parts.push_back(part.is_null() ? at::Tensor() : read_part(which, part, present));
     present = present.defined() ? present : parts.back();
   }
   return parts;
 }
 
-// By key; `present` has sums of the same form, if any.
+// By key; `present` has sums with the same dtype and shape, if any.
 std::vector<detail::PartSums> read_all_sums(const std::vector<RunningSumsPtr>& keys, const State::Map& state,
                                             bool expected, const std::vector<detail::PartSums>& present) {
   std::vector<detail::PartSums> out;
@@ -107,11 +107,11 @@ std::vector<detail::PartSums> read_all_sums(const std::vector<RunningSumsPtr>& k
     out.push_back(read_sums(*keys[i], state, expected, detail::any_part(present[i])));
   }
   check<StateError>(state.size() == (expected ? keys.size() : 0), kLoad, "expected ", keys.size(), " sums, got ",
-                    state.size(), "; were they kept by other metrics?");
+                    state.size(), "; were they saved by other metrics?");
   return out;
 }
 
-// Another container's state has other parts, or parts of other kinds.
+// The state of another container has other keys, or values of other types.
 void check_parts(const State& state) {
   check<StateError>(state.is_map(), kLoad, "expected a map, got ", state.kind());
   constexpr const char* expected = "expected n, count, sums and last_sums, got a state ";
@@ -134,7 +134,8 @@ void check_parts(const State& state) {
   }
 }
 
-// Runs each metric on no rows of this form, on the host: the library's metrics throw for shapes that they cannot read.
+// Runs each metric on empty rows of this dtype and shape, on the host: the library's metrics throw for shapes that they
+// cannot read.
 void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<RunningSumsPtr>& sums,
                     const at::Tensor& preds, const at::Tensor& targets) {
   const auto none_like = [](const at::Tensor& rows) {
@@ -158,7 +159,7 @@ void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<Ru
     fail<StateError>(kLoad, "expected predictions and targets that the metrics can read, got ",
                      detail::tensor_text(preds), " and ", detail::tensor_text(targets), ": ", error.what());
   } catch (const std::exception&) {
-    // A user's metric that cannot read empty data proves nothing.
+    // A user's metric that throws for empty data proves nothing.
   }
 }
 
@@ -201,8 +202,8 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
                     loaded.count.host);
   const State* preds = state.find("preds");
   const State* targets = state.find("targets");
-  check<StateError>((state.find("last") != nullptr) == keeps, kLoad, "expected metrics that ",
-                    keeps ? "keep" : "do not keep", " predictions, got the state of ones that ",
+  check<StateError>((state.find("last") != nullptr) == keeps, kLoad, "expected the state of metrics that ",
+                    keeps ? "store" : "do not store", " predictions, got that of metrics that ",
                     keeps ? "do not" : "do");
   check<StateError>((preds != nullptr) == (targets != nullptr) && (preds == nullptr || keeps), kLoad,
                     "expected predictions and targets, got one of them");
@@ -210,7 +211,7 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
     const at::Tensor& rows = preds->tensor();
     const at::Tensor& labels = targets->tensor();
     check<StateError>(is_plain(rows) && is_plain(labels), kLoad,
-                      "expected predictions and targets as dense tensors, got others");
+                      "expected dense predictions and targets, got sparse or nested ones");
     loaded.last_rows = state.at("last").integer();
     check<StateError>(rows.dim() > 0 && labels.dim() > 0 && rows.size(0) == labels.size(0) && loaded.last_rows >= 0 &&
                           loaded.last_rows <= rows.size(0),
@@ -219,7 +220,7 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
     check_readable(metrics, sums, rows, labels);
     loaded.preds.append(rows, options.device);
     loaded.targets.append(labels, options.device);
-    // Older states do not say.
+    // Absent in older states.
     const State* batches = state.find("batches");
     if (batches == nullptr) {
       loaded.batches.add(-1, rows.size(0));
@@ -227,7 +228,7 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
     check<StateError>(
         batches == nullptr || (loaded.batches.read(batches->tensor()) && !loaded.batches.empty() &&
                                loaded.batches.rows() == rows.size(0) && loaded.batches.last() == loaded.last_index),
-        kLoad, "expected batches of the ", rows.size(0), " predictions up to number ", loaded.last_index,
+        kLoad, "expected batches that cover the ", rows.size(0), " predictions and end with number ", loaded.last_index,
         ", got others");
   }
   const State::Map& totals = state.at("sums").map();
@@ -251,7 +252,7 @@ State GlobalMetrics::merge_states(std::span<const State> states) const {
     batches.push_back(rank.batches);
     last_index = std::max(last_index, rank.last_index);
     check<StateError>(states.size() == 1 || rank.batches.empty() || rank.batches.last() >= 0, where,
-                      "expected states that name their batches, got one of an older version");
+                      "expected states with batch numbers, got one of an older version");
   }
   Impl::Local merged;
   merged.totals.resize(impl_->sums.size());
@@ -281,7 +282,7 @@ State GlobalMetrics::merge_states(std::span<const State> states) const {
     }
   }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    // Batches without rows count too, as do the forms of rows.
+    // Batches without rows count too, as do dtypes and shapes of rows.
     merged.batches = rank == 0 ? batches[0] : detail::joined(merged.batches, batches[rank]);
     if (!merged.preds.like().defined() && ranks[rank].preds.like().defined()) {
       merged.preds.append(ranks[rank].preds.like(), impl_->options.device);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kSynchronize = "global_metrics.synchronize";
 
-// Dtype and shape of rows without the first dimension; empty for a missing tensor.
+// Dtype and shape of rows without the first dimension; empty for an undefined tensor.
 using Form = std::vector<std::int64_t>;
 
 Form form_of(const at::Tensor& tensor, std::int64_t first_dim) {
@@ -45,7 +45,7 @@ void check_batches(bool right) {
   check<MetricError>(right, kSynchronize, "expected the batches of a rank, got other numbers");
 }
 
-// Sent by each rank before anything else, so that all reach the same decisions and errors.
+// Each rank sends it first, so that all ranks reach the same decisions and errors.
 struct Report {
   std::string metrics;  // names, keys, and whether predictions are stored
   bool resend_all = false;
@@ -53,9 +53,9 @@ struct Report {
   std::int64_t last_rows = 0;
   std::int64_t n = 0;
   std::int64_t count = 0;
-  std::vector<std::int64_t> parts;  // of the sums of each key
-  std::vector<Form> forms;          // of predictions, targets, and the sums of each key
-  detail::BatchRows batches;        // since the last call, unless all are sent again
+  std::vector<std::int64_t> parts;  // of the sums, by key
+  std::vector<Form> forms;          // of predictions, targets, and the sums by key
+  detail::BatchRows batches;        // since the last call, or all if data are sent again
 
   std::string encode() const {
     detail::Packer packer;
@@ -100,7 +100,7 @@ std::string metrics_text(const std::vector<MetricFunc>& metrics, const std::vect
   return concat("[", join(names), "] of sums [", join(keys), "]");
 }
 
-// The common form of all ranks, by position; empty if no rank has any.
+// The common form over all ranks, by position; empty if no rank has data.
 std::vector<Form> common_forms(const std::vector<Report>& reports, const std::vector<RunningSumsPtr>& sums) {
   for (std::size_t rank = 1; rank < reports.size(); ++rank) {
     if (reports[rank].metrics != reports[0].metrics || reports[rank].forms.size() != reports[0].forms.size()) {
@@ -129,7 +129,7 @@ std::vector<Form> common_forms(const std::vector<Report>& reports, const std::ve
   return common;
 }
 
-// The parts that have data, of all batches and then of the last one; undefined without any.
+// Stacks the parts that have data, first those of all batches, then of the last batch; undefined without any.
 at::Tensor stacked(const detail::PartSums& totals, const detail::PartSums& last) {
   std::vector<at::Tensor> rows;
   for (const detail::PartSums* parts : {&totals, &last}) {
@@ -142,7 +142,7 @@ at::Tensor stacked(const detail::PartSums& totals, const detail::PartSums& last)
   return rows.empty() ? at::Tensor() : at::stack(rows);
 }
 
-// Exact integers, which need no order.
+// Exact integers, which are independent of the order.
 at::Tensor sum_over_ranks(const Group& group, const Form& form, const at::Tensor& own_total,
                           const at::Tensor& own_last) {
   std::vector<std::int64_t> sizes(form.begin() + 1, form.end());
@@ -153,7 +153,7 @@ at::Tensor sum_over_ranks(const Group& group, const Form& form, const at::Tensor
   return both;
 }
 
-// The parts of all ranks, in the order of ranks: `totals` of each rank, then those of the last batch.
+// Joins the parts of all ranks in rank order: `totals` of each rank, then those of the last batch.
 void combine_parts(const Group& group, const RunningSums& which, const at::Tensor& own,
                    const std::vector<std::int64_t>& totals, at::Tensor& total, at::Tensor& last) {
   const std::vector<at::Tensor> ranks = group.all_gather(own);
@@ -164,7 +164,7 @@ void combine_parts(const Group& group, const RunningSums& which, const at::Tenso
   }
 }
 
-// The batches of all ranks.
+// Gathers the batches of all ranks.
 std::vector<detail::BatchRows> all_batches(const Group& group, const detail::BatchRows& own) {
   detail::Packer packer;
   packer.numbers(own.numbers());
@@ -189,7 +189,7 @@ at::Tensor no_rows(const Form& form, std::optional<at::Device> device) {
                    at::TensorOptions(static_cast<at::ScalarType>(form.front())).device(device.value_or(at::kCPU)));
 }
 
-// The rows of all ranks after those that are stored, in order.
+// Adds the rows of all ranks after the stored rows, in order.
 void add_rows(detail::RowStore& store, const std::vector<at::Tensor>& gathered,
               const std::vector<detail::RowPiece>& pieces, std::optional<at::Device> device) {
   const std::size_t stored = gathered.size();
@@ -244,7 +244,7 @@ void GlobalMetrics::synchronize(const Group& group) {
   }
   const std::vector<Form> forms = common_forms(reports, impl.sums);
 
-  // The ranks' data are valid again only if all of the following succeeds.
+  // If a later step fails, the ranks' data stay invalid.
   impl.resend_all = true;
   impl.merged.reset();
   impl.average.reset();
@@ -293,7 +293,7 @@ void GlobalMetrics::synchronize(const Group& group) {
   impl.resend_all = false;
 }
 
-// Gathers the rows of the `added` batches of all ranks.
+// Gathers the rows of all ranks' `added` batches.
 void GlobalMetrics::Impl::gather_rows(const Group& group, const std::vector<detail::BatchRows>& added) {
   const std::vector<detail::RowPiece> pieces = detail::in_order(sent.batches, added);
   const auto own = static_cast<std::size_t>(group.rank());
@@ -303,7 +303,7 @@ void GlobalMetrics::Impl::gather_rows(const Group& group, const std::vector<deta
   }
   const std::int64_t rows = added[own].rows();
   if (new_rows > 0) {
-    // One after the other, so that at most one is duplicated.
+    // One at a time, so that at most one is duplicated.
     for (const bool preds : {true, false}) {
       detail::RowStore& from = preds ? local.preds : local.targets;
       const auto gathered = group.all_gather(rows == 0 ? at::Tensor() : from.slice(from.size() - rows, from.size()));

@@ -86,7 +86,7 @@ at::Tensor keep_rows(const at::Tensor& tensor, const std::uint8_t* keep, std::in
   const std::size_t row_bytes = whole.itemsize() * static_cast<std::size_t>(rows == 0 ? 0 : whole.numel() / rows);
   const auto* from = static_cast<const std::byte*>(whole.const_data_ptr());
   auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
-  // Copies neighbours together.
+  // Copies consecutive rows together.
   for (std::int64_t begin = 0; begin < rows;) {
     std::int64_t end = begin + 1;
     while (end < rows && keep[end] == keep[begin]) {

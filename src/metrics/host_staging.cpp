@@ -51,7 +51,7 @@ void HostStaging::add(const at::Tensor& rows, const Sink& sink) {
 }
 
 void HostStaging::finish(const Sink& sink) {
-  current_ = 1 - current_;  // the block filled earlier comes first
+  current_ = 1 - current_;  // the block filled first comes first
   for (int turn = 0; turn < 2; ++turn) {
     empty(blocks_[current_], sink);
     blocks_[current_].memory.reset();

@@ -1,4 +1,4 @@
-// Copies of rows from a device to the host, behind its work.
+// Asynchronous copies of rows from a device to the host.
 #pragma once
 
 #include <array>
@@ -12,15 +12,15 @@
 
 namespace danling::inline v0::detail {
 
-/// Two blocks of pinned memory, filled alternately: rows in one wait for the device, while the other is emptied. Only
-/// CUDA's copies do not wait; pinned memory and events are used only there.
+/// Two blocks of pinned memory, filled alternately: rows of one wait for the device while the other is emptied. Only
+/// copies from CUDA are asynchronous; pinned memory and events are used only for CUDA.
 class HostStaging {
  public:
   /// Receives rows that have arrived on the host.
   using Sink = std::function<void(const at::Tensor& rows)>;
 
-  /// Queues a copy of `rows`, of the same dtype and shape in each call. When a block is full, passes the other one to
-  /// `sink` first, after waiting for its copies, which were queued a block ago.
+  /// Queues a copy of `rows`, which must have the same dtype and shape in each call. When a block is full, waits for
+  /// the copies of the other block, queued a block earlier, and passes that block to `sink` first.
   void add(const at::Tensor& rows, const Sink& sink);
   /// Waits for queued copies and passes them to `sink`; frees the blocks.
   void finish(const Sink& sink);

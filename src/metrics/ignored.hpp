@@ -1,4 +1,4 @@
-// Which labels count.
+// Masks of counted labels.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Whether each of `labels` differs from `ignore_index`, as bool; no wait. LibTorch's `ne` first converts the number to
-/// the labels' type: in uint8 it ignores 156 for -100. Here all labels of a type that cannot hold the number count.
+/// Returns a bool mask of the `labels` that differ from `ignore_index`, without waiting. LibTorch's `ne` would first
+/// convert the number to the labels' dtype: in uint8, -100 would ignore 156. Here, labels of a dtype that cannot hold
+/// the number all count.
 at::Tensor not_ignored(const at::Tensor& labels, std::int64_t ignore_index);
 
 }  // namespace danling::inline v0::metrics::detail

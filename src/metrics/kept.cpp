@@ -13,7 +13,7 @@ at::Tensor kept_empty(at::IntArrayRef shape, const at::TensorOptions& options) {
 
 at::Tensor kept_copy(const at::Tensor& tensor) {
   const c10::InferenceMode normal(false);
-  const c10::NoGradGuard no_grad;  // leaving inference mode turns it on
+  const c10::NoGradGuard no_grad;  // leaving inference mode enables gradients
   at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
   copy.copy_(tensor);
   return copy;

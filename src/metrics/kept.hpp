@@ -6,10 +6,10 @@
 
 namespace danling::inline v0::detail {
 
-// Normal tensors, in inference mode too: inference tensors could not be changed outside of it.
+// Normal tensors, also in inference mode: inference tensors could not be changed outside of it.
 
 at::Tensor kept_empty(at::IntArrayRef shape, const at::TensorOptions& options);
-/// Contiguous, without a graph.
+/// A contiguous copy without a graph.
 at::Tensor kept_copy(const at::Tensor& tensor);
 
 }  // namespace danling::inline v0::detail

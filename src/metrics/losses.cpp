@@ -13,7 +13,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The mean of a loss with its graph; 0 without items, so that no gradient becomes nan.
+/// The mean of a loss, with its graph; 0 without items, so that no gradient becomes nan.
 at::Tensor loss_mean(const at::Tensor& value) {
   check<MetricError>(value.defined(), "losses.compute", "expected a loss, got an undefined tensor");
   if (value.dim() == 0) {
@@ -22,7 +22,7 @@ at::Tensor loss_mean(const at::Tensor& value) {
   return value.numel() == 0 ? value.sum() : value.mean();
 }
 
-/// A replay would not compute it again.
+/// A replay would not compute the number again.
 void refuse_number() { tape::refuse("a loss is a number of the program; return a tensor"); }
 
 }  // namespace
@@ -46,7 +46,7 @@ MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples)
 }
 
 void detail::LossSum::add(const MetricValue& value, double weight, const at::Tensor& shown) {
-  // It needs no backward pass, and may be nan, beside losses with weight.
+  // A loss of weight 0 beside losses with weight needs no backward pass, and may be nan.
   if (weight == 0.0 && (total_.defined() || unweighted_.defined())) {
     return;
   }

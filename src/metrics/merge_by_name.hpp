@@ -10,8 +10,8 @@
 
 namespace danling::inline v0::detail {
 
-/// DanLing's merge of positional arguments and keywords: of unnamed entries with the same name the first stays; an
-/// entry with a given name (`named`) replaces one of that name, or is appended.
+/// DanLing's merge of positional and keyword arguments: of unnamed entries with the same name the first stays; a named
+/// entry (`named`) replaces the entry of that name, or is appended.
 /// @throws MetricError when a given name is repeated.
 template <class Entry, class NameOf>
 std::vector<Entry> merge_by_name(std::vector<Entry> entries, NameOf name_of) {

@@ -74,7 +74,7 @@ void MeterExchange::run(const Group& group, const Missing& missing) {
   const auto find = [](const std::vector<Part>& parts, const std::string& name) {
     return std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; });
   };
-  // Checks all before it changes any.
+  // Checks all meters before changing any.
   for (const std::string& name : names) {
     std::vector<std::string> texts;
     for (const auto& parts : ranks) {

@@ -1,4 +1,4 @@
-// Combining the meters of all ranks, all of a container in one exchange.
+// Combines the meters of all ranks: all meters of a container in one exchange.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@ namespace danling::inline v0::detail {
 
 class MeterExchange {
  public:
-  /// `where` begins the errors.
+  /// `where` is the prefix of errors.
   explicit MeterExchange(std::string where) : where_(std::move(where)) {}
 
   void add(std::string name, AverageMeter& meter) { meters_.emplace_back(std::move(name), &meter); }
 
-  /// Creates the meter of a name that only other ranks have.
+  /// Creates a meter that only other ranks have.
   using Missing = std::function<AverageMeter&(const std::string& name)>;
 
-  /// Passes to every meter the values of its name on all ranks, added without rounding. Without `missing` all ranks
+  /// Sets each meter to the values of its name over all ranks, added without rounding. Without `missing`, all ranks
   /// must have the same names.
   /// @throws MetricError on all ranks, changing nothing.
   void run(const Group& group, const Missing& missing = {});

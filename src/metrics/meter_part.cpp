@@ -35,7 +35,7 @@ at::Tensor unpack_tensor(Unpacker& unpacker, at::IntArrayRef shape) {
   return tensor;
 }
 
-// The sums by element of these pairs of sums and their rests. A sum that is not finite has no rest.
+// Exact sums by element of pairs of a sum and its rest. A sum that is not finite has no rest.
 std::pair<at::Tensor, at::Tensor> exact_sums(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs) {
   std::vector<std::pair<at::Tensor, at::Tensor>> hosts;
   for (const auto& [sum, rest] : pairs) {
@@ -77,7 +77,7 @@ void MeterPart::pack(Packer& packer) const {
     pack_tensor(packer, rest);
     if (parts > 0) {
       pack_tensor(packer, batch_sum);
-      // The sum of one part has no rest, and that of several needs no mean.
+      // A sum of one part has no rest; a sum of several parts needs no mean.
       pack_tensor(packer, parts == 1 ? batch : batch_rest);
     }
   }

@@ -1,4 +1,4 @@
-// What one rank, or its saved state, contributes to a meter of all ranks.
+// Contribution of one rank, or of its saved state, to a meter over all ranks.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct MeterPart {
   at::Tensor sum;
   at::Tensor rest;  // rounding error of the sum
   // Of the last batch:
-  std::int64_t index = -1;  // its number; -1 if none was given
-  std::int64_t parts = 0;   // its updates that have a weight
+  std::int64_t index = -1;  // number; -1 if none is given
+  std::int64_t parts = 0;   // updates with a weight
   std::int64_t n = 0;
   at::Tensor batch_sum;
   at::Tensor batch_rest;
-  at::Tensor batch;  // its mean
+  at::Tensor batch;  // mean
 };
 
-/// The sums of all parts, which must agree in form, added without rounding: their order does not matter. float64 on the
-/// host. The last batch is that of the parts with the highest index.
+/// Adds all parts, which must have one form, without rounding: the order does not matter. float64 on the host. The last
+/// batch is that of the parts with the highest index.
 MeterPart combined(std::span<const MeterPart> parts);
 
 }  // namespace danling::inline v0::detail

@@ -24,7 +24,7 @@ State state_of_meters(const NamedMeters& meters) {
 
 namespace {
 
-// @throws StateError unless the state has the meters' names.
+// @throws StateError unless the state has the names of the meters.
 void check_names(const NamedMeters& meters, const std::string& where, const State& state) {
   std::vector<std::string> expected;
   bool same = state.map().size() == meters.size();

@@ -7,9 +7,9 @@
 
 namespace danling::inline v0::detail {
 
-/// Checks the name, `compute`, and sums. `where` begins the errors. @throws MetricError.
+/// Checks the name, `compute` and the sums. `where` is the prefix of errors. @throws MetricError.
 void check_metric(const MetricFunc& metric, std::string_view where);
-/// Checks its sums only.
+/// Checks the sums only.
 void check_sums(const MetricFunc& metric, std::string_view where);
 
 }  // namespace danling::inline v0::detail

@@ -22,7 +22,7 @@ at::Tensor MetricState::sums(const RunningSumsPtr& which) const {
     }
   }
   check<MetricError>(preds_.defined() && targets_.defined(), "metric_state.sums", "expected the sums ",
-                     quote(which->key), ", which were not kept; name them in the metric's `sums`");
+                     quote(which->key), ", which are not stored; list them in the metric's `sums`");
   return sums_.emplace_back(which, which->of_batch(preds_, targets_)).second;
 }
 

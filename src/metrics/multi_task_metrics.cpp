@@ -15,7 +15,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// A meter as a task: its value is reported under its name, its text without it.
+// A single meter as a task: the result has its name, the text does not.
 class MeterTask : public Metrics {
  public:
   MeterTask(std::string name, Metric metric, std::optional<bool> higher_is_better = std::nullopt)
@@ -64,8 +64,8 @@ double metric_weight(const Result& weights, std::string_view task, const std::ve
   }
   const auto* number = found == nullptr ? nullptr : std::get_if<double>(found);
   if (number == nullptr) {
-    fail<MetricError>("multi_task_metrics.aggregate", "expected task ", quote(task), " to say how much its metric ",
-                      quote(join(path, ".")), " weighs, got no such number");
+    fail<MetricError>("multi_task_metrics.aggregate", "expected task ", quote(task),
+                      " to return the weight of its metric ", quote(join(path, ".")), ", got none");
   }
   return *number;
 }
@@ -133,7 +133,7 @@ void MultiTaskMetrics::update(std::initializer_list<Update> updates) {
   std::vector<Metrics*> fed;
   for (const Update& item : updates) {
     fed.push_back(dynamic_cast<Metrics*>(find(item.task, "multi_task_metrics.update").get()));
-    check<MetricError>(fed.back() != nullptr, "multi_task_metrics.update", "expected a task that is fed with ",
+    check<MetricError>(fed.back() != nullptr, "multi_task_metrics.update", "expected a task that takes ",
                        "predictions and targets, got ", quote(item.task));
   }
   auto next = fed.begin();
@@ -216,7 +216,7 @@ void MultiTaskMetrics::synchronize(const Group& group) {
   if (group.size() == 1) {
     return;
   }
-  // One task at a time: on a rank with other tasks they would wait for each other's counterparts.
+  // Exchange the names first: ranks with different tasks would deadlock in the tasks' collectives.
   const auto texts = detail::exchange_reports(group, "multi_task_metrics", join(tasks()));
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     check<MetricError>(texts[rank] == texts[0], "multi_task_metrics.synchronize",
@@ -275,7 +275,7 @@ std::optional<State> MultiTaskMetrics::share_of_state(const State& merged, std::
 
 void MultiTaskMetrics::load_state_dict(const State& state) {
   check_tasks(state, "multi_task_metrics.load_state_dict");
-  // On an error, the tasks loaded before are restored.
+  // On an error, restores the tasks loaded before.
   std::vector<std::pair<MetricsBase*, State>> before;
   try {
     for (auto& [task, metrics] : tasks_) {

@@ -50,7 +50,7 @@ at::Tensor counted_on_device(const at::Tensor& target, std::optional<std::int64_
   return ignore_index ? detail::not_ignored(target, *ignore_index) : at::Tensor();
 }
 
-// The target's, as in DanLing, except for predictions that it might round or make infinite.
+// The target's dtype, as in DanLing, except for predictions that it would round or make infinite.
 at::ScalarType prediction_type(const at::Tensor& prediction, const at::Tensor& target) {
   const at::ScalarType type = target.scalar_type();
   if (!at::isFloatingType(prediction.scalar_type())) {

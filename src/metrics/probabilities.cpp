@@ -17,7 +17,7 @@
 namespace danling::inline v0::metrics::detail {
 namespace {
 
-// Up to this length our loop is faster: LibTorch's, for longer rows, takes 8 µs for 64 rows of 10, against 2.
+// Rows up to this length use our loop. LibTorch's is made for longer rows: 64 rows of 10 take 8 µs there, 2 µs here.
 constexpr std::int64_t longest_own_row = 15;
 
 template <class T>
@@ -25,7 +25,7 @@ bool any_outside_unit(const at::Tensor& scores) {
   using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T* data = scores.const_data_ptr<T>();
   const std::int64_t count = scores.numel();
-  // Pieces without an early exit become vector instructions.
+  // Pieces without an early exit vectorize.
   constexpr std::int64_t piece = 4096;
   for (std::int64_t begin = 0; begin < count; begin += piece) {
     const std::int64_t end = std::min(count, begin + piece);
@@ -127,8 +127,8 @@ at::Tensor host_softmax(const at::Tensor& logits) {
   return out;
 }
 
-// LibTorch's sigmoid returns different float32 values (by one unit in the last place) for equal logits at different
-// positions: equal scores would rank differently.
+// LibTorch's sigmoid may return different float32 values (by one unit in the last place) for equal logits at different
+// positions, so equal scores would rank differently.
 at::Tensor host_sigmoid(const at::Tensor& scores) {
   const at::Tensor logits = scores.contiguous();
   at::Tensor out = at::detail::empty_cpu(logits.sizes(), logits.scalar_type());

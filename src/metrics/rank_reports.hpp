@@ -1,4 +1,4 @@
-// Reports that containers of metrics first exchange between ranks.
+// Reports that metric containers exchange between ranks before other data.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace danling::inline v0::detail {
 
-/// The reports of all ranks, in their order. `kind` names the container, such as `global_metrics`: reports of different
-/// kinds are not compatible. @throws MetricError on all ranks when their kinds differ.
+/// Gathers the reports of all ranks, in rank order. `kind` names the container, such as `global_metrics`.
+/// @throws MetricError on all ranks when the kinds differ.
 std::vector<std::string> exchange_reports(const Group& group, std::string_view kind, std::string_view report);
 
 }  // namespace danling::inline v0::detail

@@ -13,7 +13,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// Below it the memory of a tensor object would matter.
+// For smaller pieces the memory of the tensor object would matter.
 constexpr std::int64_t kSmallestPiece = 4096;
 
 std::int64_t row_bytes(const at::Tensor& rows) {
@@ -37,8 +37,8 @@ void copy_rows(const at::Tensor& to, std::int64_t at, const at::Tensor& rows) {
                 static_cast<std::size_t>(rows.size(0)) * bytes);
     return;
   }
-  // A copy out of pinned memory could read it after its owner has refilled it; one out of pageable memory
-  // has read it when it returns, and does not wait for the device.
+  // A copy from pinned memory may read it after the owner has refilled it. A copy from pageable memory has read it when
+  // it returns, without waiting for the device.
   const at::Tensor source = !to.is_cpu() && rows.is_cpu() && rows.is_pinned() ? rows.clone() : rows;
   to.narrow(0, at, rows.size(0)).copy_(source, /*non_blocking=*/to.device() == rows.device() || rows.is_cpu());
 }

@@ -13,31 +13,31 @@
 
 namespace danling::inline v0::detail {
 
-/// A tensor without dimensions as a row.
+/// Makes a tensor without dimensions one row.
 at::Tensor as_rows(const at::Tensor& tensor);
 
-/// Stores copies of rows [n, ...], one after the other. Memory grows in pieces of an eighth of the total, so that
-/// at most that much is unused, and no batch needs a separate tensor.
+/// Stores copies of rows [n, ...] in sequence. Memory grows in pieces of an eighth of the total: at most that much is
+/// unused, and no batch needs a separate tensor.
 class RowStore {
  public:
-  /// Rows of the same dtype and row shape as those before: see `fits`. On `device`, or that of the first rows. Does not
-  /// wait, but see HostStaging.
+  /// Appends rows of the same dtype and row shape as earlier rows: see `fits`. Stores them on `device`, or on the
+  /// device of the first rows. Does not wait, except as HostStaging does.
   void append(const at::Tensor& rows, std::optional<at::Device> device);
   bool fits(const at::Tensor& rows) const;
   /// An empty tensor of the rows' dtype and shape; undefined before the first append.
   const at::Tensor& like() const { return like_; }
-  /// `Float [*, 10]`: the required form of rows.
+  /// `Float [*, 10]`: the required dtype and row shape.
   std::string description() const;
 
   /// Number of rows.
   std::int64_t size() const { return size_; }
   /// All rows as one tensor without spare memory; undefined before the first append. Joins the pieces and frees each
-  /// once it was copied. Waits for copies from a device, as does `slice`.
+  /// one after copying it. Waits for copies from a device, as does `slice`.
   at::Tensor all();
-  /// Some rows: a view if they are in one piece, else a copy.
+  /// A view if the rows are in one piece, otherwise a copy.
   at::Tensor slice(std::int64_t begin, std::int64_t end);
 
-  /// The bytes of its rows, and the bytes allocated for them.
+  /// Bytes of the rows, and bytes allocated for them.
   std::int64_t stored_bytes() const;
   std::int64_t taken_bytes() const;
 

@@ -18,7 +18,7 @@ double read(const void* data) {
 }  // namespace
 
 double read_scalar(const at::Tensor& tensor) {
-  // item() dispatches through three operators; a plain tensor on the host can be read directly.
+  // item() dispatches through three operators; a plain host tensor can be read directly.
   if (tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_neg() &&
       !tensor._is_zerotensor()) {
     const void* data = tensor.const_data_ptr();

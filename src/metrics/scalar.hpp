@@ -1,4 +1,4 @@
-// Reading numbers out of tensors, and texts for both.
+// Reads numbers from tensors, and formats both as text.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::detail {
 
-/// The number in a tensor of one element; waits for the device. @throws MetricError for complex tensors.
+/// The number in a one-element tensor; waits for the device. @throws MetricError for complex tensors.
 double read_scalar(const at::Tensor& tensor);
 
 /// `[2, 3]`.

@@ -49,7 +49,7 @@ at::Tensor class_dim_last(const at::Tensor& scores, std::int64_t dim) {
   return dim == scores.dim() - 1 ? scores : scores.movedim(dim, -1);
 }
 
-/// The dimension of the classes in every sample; one for all, if one fits all.
+/// The dimension of the classes in every sample; the same for all samples if one fits all.
 std::int64_t class_dim_of_samples(at::TensorList predictions, at::TensorList targets,
                                   std::optional<std::int64_t> num_classes) {
   const std::int64_t dims = predictions[0].dim();
@@ -118,7 +118,7 @@ PredsTargets join_pairs(at::TensorList predictions, at::TensorList targets, std:
   return {by_class ? at::cat(inputs) : join_samples(inputs), join_samples(labels)};
 }
 
-/// Samples of a padded batch, cut to the sizes of the other's samples in the dimensions that both have.
+/// Samples of a padded batch, cut to the sizes of the other tensor's samples in the dimensions that both have.
 std::vector<at::Tensor> cut_padding(const at::Tensor& padded, const std::vector<at::Tensor>& samples,
                                     const char* where) {
   if (padded.dim() == 0 || padded.size(0) != static_cast<std::int64_t>(samples.size())) {
@@ -136,8 +136,8 @@ std::vector<at::Tensor> cut_padding(const at::Tensor& padded, const std::vector<
   return cut;
 }
 
-/// Whether both have their elements in the same order: the shapes are equal except for dimensions of size one, or one
-/// is flat.
+/// Returns whether both have their elements in the same order: the shapes are equal except for dimensions of size one,
+/// or one tensor is flat.
 bool same_order(at::IntArrayRef a, at::IntArrayRef b) {
   if (a == b) [[likely]] {
     return true;
@@ -152,7 +152,7 @@ bool same_order(at::IntArrayRef a, at::IntArrayRef b) {
   return left == right || left.size() <= 1 || right.size() <= 1;
 }
 
-/// Whether the last dimensions form rows of `columns`, or a flat tensor can be cut into such.
+/// Returns whether the last dimensions form rows of `columns`, or a flat tensor can be split into such rows.
 bool ends_with_rows(at::IntArrayRef shape, std::int64_t columns) {
   std::int64_t product = 1;
   for (std::size_t dim = shape.size(); dim-- > 0;) {
@@ -190,7 +190,7 @@ std::vector<at::Tensor> samples_of(const at::Tensor& tensor) {
                                          : std::vector<at::Tensor>();
 }
 
-/// Packed values, where both have the same lengths and the classes, if there are any, are last.
+/// The packed values, if both have the same lengths and the classes, if any, are the last dimension.
 std::optional<PredsTargets> packed_pair(const at::Tensor& prediction, const at::Tensor& target,
                                         std::optional<std::int64_t> num_classes,
                                         std::optional<std::int64_t> class_dim) {
@@ -228,10 +228,10 @@ PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, 
     labels = cut_padding(target, inputs, where);
   }
   if (class_dim) {
-    // Of the batch; the samples have one dimension less.
+    // Counted in the batch; the samples have one dimension less.
     const std::int64_t dim = wrapped_dim(*class_dim, prediction.dim(), where);
     check<MetricError>(dim > 0, where, "expected the classes in a dimension of the samples, got class_dim ", *class_dim,
-                       ", which is that of the batch");
+                       ", the batch dimension");
     class_dim = dim - 1;
   }
   return join_pairs(inputs, labels, num_classes, class_dim, where);
@@ -247,7 +247,7 @@ PredsTargets flat_pair(const at::Tensor& prediction, const at::Tensor& target, s
     return {prediction.dim() == 1 ? prediction : prediction.flatten(), target.dim() == 1 ? target : target.flatten()};
   }
   if (!ends_with_rows(target.sizes(), columns) || !ends_with_rows(prediction.sizes(), columns)) [[unlikely]] {
-    fail<MetricError>(where, "expected ", columns, " values an item in the last dimensions, got ",
+    fail<MetricError>(where, "expected ", columns, " values per item in the last dimensions, got ",
                       tensor_text(prediction), " and ", tensor_text(target));
   }
   const auto as_rows = [&](const at::Tensor& tensor) {
@@ -284,8 +284,8 @@ PredsTargets flat_multiclass(const at::Tensor& prediction, const at::Tensor& tar
                                               : prediction.numel() == target.numel() * num_classes);
   if (!fits) [[unlikely]] {
     const std::string given = class_dim ? concat(" in dimension ", *class_dim) : "";
-    fail<MetricError>(where, "expected a prediction of the target's shape and one dimension of ", num_classes,
-                      " classes more", given, ", got ", tensor_text(prediction), " and ", tensor_text(target));
+    fail<MetricError>(where, "expected a prediction of the target's shape plus a dimension of ", num_classes,
+                      " classes", given, ", got ", tensor_text(prediction), " and ", tensor_text(target));
   }
   const auto flat_target = [&] { return target.dim() == 1 ? target : target.flatten(); };
   if (dims == 2 && dim == 1) [[likely]] {

@@ -21,19 +21,19 @@ void metrics::MetricsSpec::fields(Fields& f) {
   f("num_classes", num_classes, "classes (multiclass)").at_least(1);
   f("num_labels", num_labels, "labels (multilabel); also taken for num_classes and num_outputs").at_least(1);
   f("num_outputs", num_outputs, "outputs (regression); unset: 1").at_least(1);
-  f("mode", mode, "global: exact values of all data; stream: averages of the batches' values");
+  f("mode", mode, "global: exact values over all data; stream: averages of batch values");
   f("metrics", metrics, "names: acc, auroc, f1, ...; empty: the defaults of the type");
   f("average", average, "over classes or labels; unset: macro");
-  f("top_k", top_k, "numbers of highest scores among which a target counts as predicted, one metric each; unset: 1")
+  f("top_k", top_k, "a target counts as predicted if it is among the k highest scores; one metric per k; unset: 1")
       .at_least(1);
   f("threshold", threshold, "probability above which a label is predicted; unset: 0.5").range(0, 1);
-  f("ignore_index", ignore_index, "targets of this value do not count");
+  f("ignore_index", ignore_index, "ignore targets of this value");
   f("class_dim", class_dim, "dimension of the classes; unset: found from the shapes");
-  f("scores", scores, "what predictions are; detect: logits where a batch has one outside [0, 1]");
+  f("scores", scores, "type of the predictions; detect: logits if the batch has a score outside [0, 1]");
   f("beta", beta, "of fbeta, above 0; unset: 1").at_least(0);
   f("thresholds", thresholds, "of auroc, auprc, roc and precision_recall_curve, at least 2; unset: exact").at_least(2);
-  f("ignore_nan", ignore_nan, "targets that are nan do not count (regression); unset: true");
-  f("device", device, "where predictions are kept (global): cpu, cuda, ...; unset: where they are");
+  f("ignore_nan", ignore_nan, "ignore nan targets (regression); unset: true");
+  f("device", device, "device that stores predictions (global): cpu, cuda, ...; unset: that of the predictions");
 }
 
 }  // namespace danling::inline v0

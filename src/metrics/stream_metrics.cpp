@@ -104,7 +104,7 @@ void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& targ
   const c10::NoGradGuard no_grad;
   auto [input, label] = preprocess_ ? preprocess_(prediction, target) : metrics::base_preprocess(prediction, target);
   const MetricState state(detail::as_rows(input), detail::as_rows(label));
-  // Moved out of the member while metrics run, which may throw, or update this object.
+  // Moved out of the member while the metrics run: they may throw or update this object.
   std::vector<MetricValue> values = std::exchange(values_, {});
   for (const auto& entry : meters_) {
     values.push_back(entry.meter.value_of(state));

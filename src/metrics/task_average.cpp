@@ -17,7 +17,7 @@ struct PathTotal {
   double weight = 0.0;
 };
 
-// The elements of a list or an array; null of a number.
+// The elements of a list or an array; null for a number.
 std::vector<double>* elements_of(Result::Value& value) {
   auto* array = std::get_if<Result::Array>(&value);
   return array != nullptr ? &array->values : std::get_if<std::vector<double>>(&value);
@@ -101,8 +101,8 @@ class TaskAverage {
         std::find_if(totals_.begin(), totals_.end(), [&](const PathTotal& entry) { return entry.path == path; });
     if (known != totals_.end() && !alike(known->total, value)) {
       fail<MetricError>("multi_task_metrics.aggregate", "expected metric ", quote(join(path, ".")),
-                        " to be alike across tasks, got ", form_text(known->total), " of ", quote(known->first_task),
-                        " and ", form_text(value), " of ", quote(task));
+                        " to have one shape in all tasks, got ", form_text(known->total), " of ",
+                        quote(known->first_task), " and ", form_text(value), " of ", quote(task));
     }
     scale(value, weight);
     if (known == totals_.end()) {

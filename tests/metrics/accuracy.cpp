@@ -188,11 +188,11 @@ TEST_CASE("accuracy: what does not fit is refused with shapes and what to do", "
   CHECK(error_of<MetricError>([&] {
           accuracy(scores, ids({0, 1}), 3);
         }) ==
-        "[metrics.preprocess_multiclass] expected a prediction of the target's shape and one dimension of 3 classes "
-        "more, got Float [4, 3] and Long [2]");
+        "[metrics.preprocess_multiclass] expected a prediction of the target's shape plus a dimension of 3 classes, "
+        "got Float [4, 3] and Long [2]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, 5); }) ==
-        "[metrics.preprocess_multiclass] expected a prediction of the target's shape and one dimension of 5 classes "
-        "more, got Float [4, 3] and Long [4]");
+        "[metrics.preprocess_multiclass] expected a prediction of the target's shape plus a dimension of 5 classes, "
+        "got Float [4, 3] and Long [4]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, {.num_classes = 3, .class_dim = 2}); }) ==
         "[metrics.preprocess_multiclass] expected class_dim among 2 dimensions, got 2");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, {.num_classes = 3, .top_k = 4}); }) ==

@@ -161,13 +161,13 @@ TEST_CASE("metrics::build: averages, thresholds and beta reach the metrics", "[m
 
 TEST_CASE("metrics::build: settings without use are refused", "[metrics]") {
   CHECK(refusal({.type = "binary", .beta = 2.0}) ==
-        "[metrics.build] expected settings that some of the binary metrics know, got beta");
+        "[metrics.build] expected options that some of the binary metrics use, got beta");
   CHECK(refusal({.type = "binary", .average = Average::micro}) ==
-        "[metrics.build] expected settings that some of the binary metrics know, got average");
+        "[metrics.build] expected options that some of the binary metrics use, got average");
   CHECK(refusal({.type = "multiclass", .num_classes = 3, .top_k = {{2}}, .metrics = {"auroc"}}) ==
-        "[metrics.build] expected settings that some of the multiclass metrics know, got top_k");
+        "[metrics.build] expected options that some of the multiclass metrics use, got top_k");
   CHECK(refusal({.type = "multiclass", .num_classes = 3, .threshold = 0.4}) ==
-        "[metrics.build] expected settings that some of the multiclass metrics know, got threshold");
+        "[metrics.build] expected options that some of the multiclass metrics use, got threshold");
   CHECK(refusal({.type = "binary", .num_classes = 2}) ==
         "[metrics.build] expected no num_classes for binary metrics, got one");
   CHECK(refusal({.type = "multilabel", .num_labels = 2, .class_dim = 1}) ==
@@ -184,7 +184,7 @@ TEST_CASE("metrics::build: refuses micro where no metric has it, no top_k, no be
     return MetricsSpec{.type = "multiclass", .num_classes = 3, .average = average, .metrics = std::move(metrics)};
   };
   CHECK(refusal(multiclass(Average::micro, {"auroc", "auprc"})) ==
-        "[metrics.build] expected settings that some of the multiclass metrics know, got average");
+        "[metrics.build] expected options that some of the multiclass metrics use, got average");
   CHECK(names(multiclass(Average::micro, {"auroc", "acc"})) == "auroc acc");
   CHECK(names(multiclass(Average::micro, {"acc", "auroc"})) == "acc auroc");
   CHECK(names(multiclass(Average::weighted, {"auroc"})) == "auroc");

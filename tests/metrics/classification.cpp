@@ -310,9 +310,9 @@ TEST_CASE("classification: counts over any split of the data add up to those of 
 TEST_CASE("classification: options that say nothing to a metric are refused", "[metrics]") {
   const auto input = ids({0, 1});
   CHECK(error_of<MetricError>([&] { mcc(input, input, {.num_classes = 2, .average = Average::micro}); }) ==
-        "[mcc.create] expected no average and no top_k but their defaults, macro and 1, got micro and 1");
+        "[mcc.create] expected average macro and top_k 1, their defaults, got micro and 1");
   CHECK(error_of<MetricError>([&] { confusion_matrix(input, input, {.num_classes = 3, .top_k = 2}); }) ==
-        "[confusion_matrix.create] expected no average and no top_k but their defaults, macro and 1, got macro and 2");
+        "[confusion_matrix.create] expected average macro and top_k 1, their defaults, got macro and 2");
   CHECK(error_of<MetricError>([&] { cohen_kappa(input, input, {.num_labels = 2}); }) ==
         "[cohen_kappa.create] expected binary or multiclass labels, got num_labels");
   CHECK(error_of<MetricError>([] { multiclass_jaccard_index(3, {.top_k = 2}); }) ==

@@ -191,7 +191,7 @@ TEST_CASE("metrics::build: perplexity and curves have names, and take what they 
         m::build({.type = "multiclass", .num_classes = 3, .metrics = {"perplexity", "auroc"}});
       }) ==
       "[metrics.multiclass_metrics] expected metrics of predicted classes beside 'perplexity', which reads logits, got "
-      "'auroc', which reads probabilities; put it in a container of its own");
+      "'auroc', which reads probabilities; put it in a separate container");
   CHECK(error_of<MetricError>([] {
           m::build(
               {.type = "multiclass", .num_classes = 3, .scores = m::Scores::probabilities, .metrics = {"perplexity"}});
@@ -208,7 +208,7 @@ TEST_CASE("metrics::build: perplexity and curves have names, and take what they 
   CHECK(std::get<danling::Result::Array>(*curves->average().find("precision_recall_curve")).shape ==
         std::vector<std::int64_t>{2, 3, 5});
   CHECK(error_of<ConfigError>([] { m::build({.type = "binary", .thresholds = 4, .metrics = {"acc"}}); }) ==
-        "[metrics.build] expected settings that some of the binary metrics know, got thresholds");
+        "[metrics.build] expected options that some of the binary metrics use, got thresholds");
 }
 
 // --- Ranks and streams without data ---

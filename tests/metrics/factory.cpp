@@ -183,7 +183,7 @@ TEST_CASE("factories: a preprocessing of one's own, the class dimension and the 
           multiclass_metrics(2, {.class_dim = 1, .preprocess = [](const at::Tensor& p, const at::Tensor& t) {
                                    return std::pair(p, t);
                                  }});
-        }) == "[metrics.multiclass_metrics] expected no class_dim with a preprocessing of its own, got 1");
+        }) == "[metrics.multiclass_metrics] expected no class_dim with a custom preprocess, got 1");
   const auto host = binary_metrics({.device = at::Device("cpu")});
   host->update(at::tensor({0.9, 0.8, 0.1}), at::tensor({1, 0, 1}));
   CHECK(dynamic_cast<GlobalMetrics&>(*host).preds().is_cpu());
@@ -230,11 +230,11 @@ TEST_CASE("factories: with scores said to be logits, no split of the data change
 TEST_CASE("factories: scores are said for their own preprocessing alone", "[metrics]") {
   const danling::Preprocess own = [](const at::Tensor& p, const at::Tensor& t) { return std::pair(p, t); };
   CHECK(error_of<MetricError>([&] { binary_metrics({.scores = Scores::logits, .preprocess = own}); }) ==
-        "[metrics.binary_metrics] expected no scores with a preprocessing of its own, got logits");
+        "[metrics.binary_metrics] expected no scores with a custom preprocess, got logits");
   CHECK(error_of<MetricError>([&] { multiclass_metrics(3, {.scores = Scores::logits, .preprocess = own}); }) ==
-        "[metrics.multiclass_metrics] expected no scores with a preprocessing of its own, got logits");
+        "[metrics.multiclass_metrics] expected no scores with a custom preprocess, got logits");
   CHECK(error_of<MetricError>([&] { multilabel_metrics(3, {.scores = Scores::probabilities, .preprocess = own}); }) ==
-        "[metrics.multilabel_metrics] expected no scores with a preprocessing of its own, got probabilities");
+        "[metrics.multilabel_metrics] expected no scores with a custom preprocess, got probabilities");
 }
 
 TEST_CASE("factories: rows of uint8 labels are counted, also those that uint8 would take for -100", "[metrics]") {

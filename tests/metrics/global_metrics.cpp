@@ -165,7 +165,7 @@ TEST_CASE("GlobalMetrics: refuses what cannot be computed", "[metrics]") {
   CHECK(create({MetricFunc{.name = "a", .preds_targets = true}}) ==
         "[global_metrics.create] expected 'a' to have a function `compute`, got none");
   CHECK(create({MetricFunc{.name = "a", .compute = median_error().compute}}) ==
-        "[global_metrics.create] expected 'a' to say what it reads, `preds_targets` or `sums`, got neither");
+        "[global_metrics.create] expected 'a' to set `preds_targets` or `sums`, got neither");
 }
 
 TEST_CASE("GlobalMetrics, StreamMetrics, MultiTaskMetrics: refuse metrics whose sums cannot be made", "[metrics]") {
@@ -199,11 +199,11 @@ TEST_CASE("GlobalMetrics: refuses a batch unlike those before, and keeps what it
     return error_of<MetricError>([&] { metrics.update(prediction, target); });
   };
   CHECK(update(at::ones({2, 4}), at::zeros({2, 4})) ==
-        "[global_metrics.update] expected predictions as in the batches before, Float [*, 3], got Float [2, 4]");
+        "[global_metrics.update] expected predictions as in earlier batches, Float [*, 3], got Float [2, 4]");
   CHECK(update(at::ones({2, 3}, at::kDouble), at::zeros({2, 3})) ==
-        "[global_metrics.update] expected predictions as in the batches before, Float [*, 3], got Double [2, 3]");
+        "[global_metrics.update] expected predictions as in earlier batches, Float [*, 3], got Double [2, 3]");
   CHECK(update(at::ones({2, 3}), at::zeros({2, 3}, at::kLong)) ==
-        "[global_metrics.update] expected targets as in the batches before, Float [*, 3], got Long [2, 3]");
+        "[global_metrics.update] expected targets as in earlier batches, Float [*, 3], got Long [2, 3]");
   CHECK(update(at::ones({2, 3}), at::zeros({3, 3})) ==
         "[global_metrics.update] expected as many rows of predictions as of targets, got Float [2, 3] and Float [3, "
         "3]");
@@ -276,8 +276,8 @@ TEST_CASE("GlobalMetrics: a state that does not fit changes nothing", "[metrics]
   GlobalMetrics keeping({median_error()});
   keeping.update(floats({2}), floats({0}));
   CHECK(error_of<StateError>([&] { metrics.load_state_dict(keeping.state_dict()); }) ==
-        "[global_metrics.load_state_dict] expected metrics that do not keep predictions, got the state of ones that "
-        "do");
+        "[global_metrics.load_state_dict] expected the state of metrics that do not store predictions, got that of "
+        "metrics that do");
   State other = danling::clone(metrics.state_dict());
   other["sums"] = State::Map{{"moments", at::ones({2})}};
   CHECK(error_of<StateError>([&] { metrics.load_state_dict(other); }) ==

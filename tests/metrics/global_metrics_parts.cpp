@@ -538,7 +538,8 @@ TEST_CASE("GlobalMetrics: states and numbers of batches that do not fit are refu
   State wrong = danling::clone(state);
   wrong["batches"] = at::zeros({1, 3}, at::kLong);
   CHECK(error_of<danling::StateError>([&] { metrics.load_state_dict(wrong); }) ==
-        "[global_metrics.load_state_dict] expected batches of the 2 predictions up to number 4, got others");
+        "[global_metrics.load_state_dict] expected batches that cover the 2 predictions and end with number 4, got "
+        "others");
   wrong = danling::clone(state);
   wrong["batch_index"] = -3;
   CHECK(error_of<danling::StateError>([&] { metrics.load_state_dict(wrong); }) ==
@@ -553,7 +554,7 @@ TEST_CASE("GlobalMetrics: states and numbers of batches that do not fit are refu
   CHECK(metrics.preds().size(0) == 2);
   const std::vector<State> two = {State(older), state};
   CHECK(error_of<danling::StateError>([&] { metrics.merge_states(two); }) ==
-        "[global_metrics.merge_states] expected states that name their batches, got one of an older version");
+        "[global_metrics.merge_states] expected states with batch numbers, got one of an older version");
   GlobalMetrics wide({in_places()}, as_given());
   wide.update(at::zeros({1, 7}), at::zeros({1}));
   const std::vector<State> mixed = {state, wide.state_dict()};

@@ -179,7 +179,7 @@ TEST_CASE("GlobalMetrics: a state whose predictions the metrics cannot read is r
                                "read, got Float [4, 5] and Long [4]: [metrics."));
   bad["preds"] = at::rand({4, 3}).to_sparse();
   CHECK(error_of<StateError>([&] { metrics.load_state_dict(bad); }) ==
-        "[global_metrics.load_state_dict] expected predictions and targets as dense tensors, got others");
+        "[global_metrics.load_state_dict] expected dense predictions and targets, got sparse or nested ones");
   CHECK(metrics.average().text(6) == before);
   // A metric that fails without rows says nothing about those there are.
   GlobalMetrics own({first_error()});

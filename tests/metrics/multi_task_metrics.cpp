@@ -160,13 +160,15 @@ TEST_CASE("MultiTaskMetrics: refuses to mix scalars and tensors, or shapes", "[m
   metrics.add("b", mean());
   const auto rows = [](std::vector<float> values) { return scores(std::move(values)).unsqueeze(0); };
   metrics.update({{"a", scores({1}), labels({0})}, {"b", rows({3, 4}), labels({0})}});
-  CHECK(error_of<MetricError>([&] { metrics.average(); }) ==
-        "[multi_task_metrics.aggregate] expected metric 'mean' to be alike across tasks, got a scalar of 'a' and a "
-        "tensor [2] of 'b'");
+  CHECK(
+      error_of<MetricError>([&] { metrics.average(); }) ==
+      "[multi_task_metrics.aggregate] expected metric 'mean' to have one shape in all tasks, got a scalar of 'a' and a "
+      "tensor [2] of 'b'");
   metrics.reset();
   metrics.update({{"a", rows({1, 2, 3}), labels({0})}, {"b", rows({3, 4}), labels({0})}});
   CHECK(error_of<MetricError>([&] { metrics.average(); }) ==
-        "[multi_task_metrics.aggregate] expected metric 'mean' to be alike across tasks, got a tensor [3] of 'a' and a "
+        "[multi_task_metrics.aggregate] expected metric 'mean' to have one shape in all tasks, got a tensor [3] of 'a' "
+        "and a "
         "tensor [2] of 'b'");
 }
 
@@ -197,7 +199,7 @@ TEST_CASE("MultiTaskMetrics: an unknown task changes nothing; tasks have names o
   metrics.add("inner", std::make_shared<MultiTaskMetrics>());
   CHECK(error_of<MetricError>([&] {
           metrics.update({{"inner", scores({1}), labels({1})}});
-        }) == "[multi_task_metrics.update] expected a task that is fed with predictions and targets, got 'inner'");
+        }) == "[multi_task_metrics.update] expected a task that takes predictions and targets, got 'inner'");
 }
 
 TEST_CASE("MultiTaskMetrics: tasks within tasks aggregate by their whole path", "[metrics]") {

@@ -339,7 +339,7 @@ TEST_CASE("preprocess: what does not fit is refused", "[metrics]") {
   CHECK(error_of<MetricError>([&] {
           preprocess_multilabel(scores, at::zeros({4, 3}), 2);
         }) ==
-        "[metrics.preprocess_multilabel] expected 2 values an item in the last dimensions, got Float [4, 3] and Float "
+        "[metrics.preprocess_multilabel] expected 2 values per item in the last dimensions, got Float [4, 3] and Float "
         "[4, 3]");
   CHECK(error_of<MetricError>([&] {
           preprocess_multilabel(scores, at::full({4, 3}, 3), 3);
@@ -353,15 +353,15 @@ TEST_CASE("preprocess: what does not fit is refused", "[metrics]") {
   CHECK(error_of<MetricError>([&] {
           preprocess_multiclass(at::rand({4, 2, 3}), at::zeros({4, 3}, at::kLong), 3);
         }) ==
-        "[metrics.preprocess_multiclass] expected a prediction of the target's shape and one dimension of 3 classes "
-        "more, got Float [4, 2, 3] and Long [4, 3]");
+        "[metrics.preprocess_multiclass] expected a prediction of the target's shape plus a dimension of 3 classes, "
+        "got Float [4, 2, 3] and Long [4, 3]");
   CHECK(error_of<MetricError>([&] {
           preprocess_regression(scores, ids({0, 1, 2, 3}));
         }) == "[metrics.preprocess_regression] expected floating targets, got Long [4]");
   CHECK(error_of<MetricError>([&] {
           preprocess_regression(scores, at::zeros({4, 3}), 2);
         }) ==
-        "[metrics.preprocess_regression] expected 2 values an item in the last dimensions, got Float [4, 3] and Float "
+        "[metrics.preprocess_regression] expected 2 values per item in the last dimensions, got Float [4, 3] and Float "
         "[4, 3]");
   CHECK(error_of<MetricError>([&] { preprocess_regression(scores, at::zeros({4}), 0); }) ==
         "[metrics.preprocess_regression] expected at least one output, got num_outputs 0");

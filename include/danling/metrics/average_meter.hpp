@@ -25,19 +25,20 @@ struct MeterPart;
 
 /// Last value, weighted sum and weighted average (DanLing's AverageMeter).
 ///
-/// Numbers and one-element tensors are scalars; other tensors are averaged element by element and must keep their
-/// shape until `reset()`. Sums are float64 with compensation: 1e16, 1000 times 1, and -1e16 add up to 1000. A scalar on
-/// a device stays there: `update` queues work and does not wait; reading it as a number does. Never keeps an autograd
-/// graph alive.
+/// Numbers and one-element tensors are scalars; other tensors are averaged element by element and must keep their shape
+/// until `reset()`. Sums are float64 with compensation: 1e16, 1000 times 1, and -1e16 add up to 1000. A scalar on a
+/// device stays there: `update` queues work and does not wait; reading the meter as a number waits. Never keeps an
+/// autograd graph alive.
 ///
 /// Reads are local to the rank. After `synchronize` they return the values of all ranks, until the next update, reset
-/// or load of this meter; updates add to this rank's values only. Not synchronised between threads.
+/// or load of this meter; updates add to this rank's values only. Not thread-safe.
 ///
-/// Results have the same bits for any order of the same updates, and any number of ranks that share them, as long as
-/// the sums are exact. They are for N updates whose addends `value * n` are multiples of some 2^k and at most
-/// 2^(k+105) / N^2: with a million updates, 65 bits. That holds for float32 values with n below 2^16 whose magnitudes
-/// differ by less than 2^25, and for float64 values that differ by less than 2^12 (with a thousand updates, by 2^32).
-/// Beyond that, a sum is still closer than its last bit, which may differ where the exact sum lies almost in the middle
+/// While the sums are exact, results have the same bits for any order of the updates and any number of ranks that share
+/// them. N updates have exact sums if all addends `value * n` are multiples of some 2^k and at most 2^(k+105) / N^2:
+/// 65 bits for a million updates. This holds for float32 values with n below 2^16 whose magnitudes differ by less than
+/// 2^25, and for float64 values that differ by less than 2^12 (for a thousand updates, by 2^32). Beyond that, the error
+/// of a sum is below its last bit, but this bit may differ if the exact sum lies almost midway between two numbers or
+/// the values cancel. All nan count as the same number.
 /// of two numbers or the values cancel. All nan count as the same number.
 class AverageMeter {
  public:
@@ -60,36 +61,35 @@ class AverageMeter {
     update_number(value, n);
   }
 
-  /// The same for a tensor. A scalar on a device is kept by reference until the next update: do not change it in
-  /// place before. @throws MetricError also when the shape differs from that of earlier tensors, when scalars came
-  /// before a tensor with several elements, and for complex, sparse, nested or undefined tensors.
+  /// Records a tensor. Keeps a scalar on a device by reference until the next update: do not change it in place before.
+  /// @throws MetricError also when the shape differs from that of earlier tensors, when a tensor with several elements
+  /// follows scalars, and for complex, sparse, nested or undefined tensors.
   void update(const at::Tensor& value, std::int64_t n = 1);
 
-  /// Adds `sum` over `n` items, as `update(sum / n, n)` without the rounding; with `n` = 0 adds nothing, and nan
-  /// becomes the last value. @throws MetricError as `update`.
+  /// Adds `sum` over `n` items: `update(sum / n, n)` without its rounding. With `n` = 0 adds nothing and sets the last
+  /// value to nan. @throws MetricError as `update`.
   void add(double sum, std::int64_t n) { record_number(n > 0 ? sum / static_cast<double>(n) : nan, sum, n); }
-  /// The same for a scalar tensor. `n` may be a tensor on the device too: an integer scalar, not negative, and with
-  /// a sum of 0 where it is 0.
+  /// Adds a scalar tensor. `n` may be an integer scalar on the device, not negative; where it is 0, `sum` must be 0.
   void add(const at::Tensor& sum, std::int64_t n);
   void add(const at::Tensor& sum, const at::Tensor& n);
 
-  /// Records a metric's value for `n` samples: a mean has weight `n`, a sum its item count, an empty tensor counts as
+  /// Records a metric's value for `n` samples: a mean has weight `n`, a sum its item count; an empty tensor counts as
   /// nan.
   void record(const MetricValue& value, std::int64_t n);
 
-  // Batches that are computed in parts, such as the shards of one step. Without these calls each update is a batch.
-  // All parts of a batch form one last value: the mean of the values, weighted by n.
+  // For batches computed in parts, such as the shards of a step. Without these calls each update is a batch. The parts
+  // of a batch form one last value: their mean, weighted by n.
   /// The next update belongs to the same batch as the last one.
   void continue_batch();
-  /// All updates until the next call belong to the batch with this number, such as a step, that all ranks give to the
-  /// same batch: of ranks with other last batches, `bat` then reads the latest one. May be repeated between parts.
+  /// All updates until the next call belong to batch number `index`, such as a step; all ranks must use the same number
+  /// for the same batch. If the ranks' last batches differ, `bat` reads the latest one. May be repeated between parts.
   /// @throws MetricError when `index` is negative.
   void begin_batch(std::int64_t index);
 
   /// Clears everything, the shape included.
   void reset();
 
-  // As numbers; nan while the count is 0, except the sum. Wait for the device of the values.
+  // As numbers; nan while the count is 0, except for the sum. Wait for the device of the values.
   // @throws MetricError when the meter holds tensors with several elements.
   /// The last value on this rank.
   double val() const {
@@ -97,8 +97,8 @@ class AverageMeter {
     return extra_ != nullptr ? number_of(value_tensor(), "val") : count_ == 0 ? nan : value_;
   }
 
-  // Of all ranks from `synchronize()` to the next update, else of this rank.
-  /// The average of the last values, weighted by their n; nan if these are 0.
+  // After `synchronize()` and until the next update: over all ranks; otherwise over this rank.
+  /// The average of the last values, weighted by their n; nan if all n are 0.
   double bat() const {
     note_read();
     return extra_ != nullptr ? number_of(batch_tensor(), "bat") : n_ == 0 ? nan : val();
@@ -117,40 +117,39 @@ class AverageMeter {
   }
   /// The sum of the weights.
   std::int64_t count() const;
-  /// The weight of the last value, or the sum of those of the ranks' last values.
+  /// The weight of the last value; after `synchronize()`, the sum of the weights of the ranks' last values.
   std::int64_t n() const;
 
-  // The same as a number, or as the list of a tensor's elements in row-major order. Wait for the device.
+  // The same values as a number, or as a list of the tensor's elements in row-major order. Wait for the device.
   Result::Value value() const;
   Result::Value batch() const;
   Result::Value average() const;
   Result::Value total() const;
 
-  // As float64 tensors on the device of the values, without waiting; scalars have no dimensions.
+  // The same values as float64 tensors on the device of the values, without waiting; scalars have no dimensions.
   at::Tensor value_tensor() const;
   at::Tensor batch_tensor() const;
   at::Tensor average_tensor() const;
   at::Tensor sum_tensor() const;
 
-  /// Combines the ranks of `group`, on all of which it must be called; those without a value join too. Waits for the
-  /// device. No effect in a world of one.
+  /// Combines the ranks of `group`. Every rank must call it, also one without a value. Waits for the device. No effect
+  /// in a world of one.
   /// @throws MetricError on all ranks when some hold scalars and others tensors, or tensors of different shapes.
   void synchronize(const Group& group);
 
   /// `0.9000 (0.8000)`: the last value on this rank and the average. Waits for the device.
   std::string text(int precision = 4) const;
 
-  /// State of this rank: `value`, `n`, `sum`, `compensation` (rounding error of the sum), `count`: numbers, or float64
-  /// tensors except `n` and `count`. With `batch_index` after `begin_batch`, and `batch` (`sum`, `compensation`,
-  /// `parts`) if the last batch has several parts. Waits for the device.
+  /// State of this rank: `value`, `n`, `sum`, `compensation` (rounding error of the sum), `count`; numbers, or float64
+  /// tensors except `n` and `count`. After `begin_batch` also `batch_index`; if the last batch has several parts, also
+  /// `batch` (`sum`, `compensation`, `parts`). Waits for the device.
   State state_dict() const;
-  /// A later update on a device moves the sum there. States without a compensation have none. @throws StateError when
+  /// A later update on a device moves the sum there. A state without `compensation` loads as 0. @throws StateError when
   /// the state is not a meter's.
   void load_state_dict(const State& state);
-  /// One state for those of several ranks, in any order: a rank that loads it, while the others are reset, reads the
-  /// same as all ranks before, bit for bit as long as the sums are exact. Waits for devices.
-  /// @throws StateError when a state is not a meter's, or some are of scalars and others of tensors, or of other
-  /// shapes.
+  /// Merges the states of several ranks, given in any order. A rank that loads the result, while the others are reset,
+  /// reads the values of all ranks, bit for bit while the sums are exact. Waits for devices.
+  /// @throws StateError when a state is not a meter's, or when the states mix scalars and tensors or different shapes.
   static State merge_states(std::span<const State> states);
 
  protected:
@@ -158,7 +157,7 @@ class AverageMeter {
 
  private:
   void update_number(double value, std::int64_t n) {
-    // Negative weights, and those with which the count would overflow.
+    // Also true for a negative weight, and for one that would overflow the count.
     if (extra_ != nullptr || static_cast<std::uint64_t>(n) > static_cast<std::uint64_t>(max_count - count_))
         [[unlikely]] {
       record_number(value, value * static_cast<double>(n), n);
@@ -179,7 +178,7 @@ class AverageMeter {
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   static constexpr std::int64_t max_count = std::numeric_limits<std::int64_t>::max();
 
-  // Knuth's sum of two numbers and its rounding error, without a branch.
+  // Knuth's two-sum: a sum and its rounding error, without a branch.
   void accumulate(double addend) {
     const double sum = sum_ + addend;
     const double rounded = sum - sum_;
@@ -216,8 +215,8 @@ class AverageMeter {
   double rest_ = 0.0;  // rounding error of the sum
   std::int64_t n_ = 0;
   std::int64_t count_ = 0;
-  /// What a meter of host numbers does not need: tensors, which then hold the sum, the earlier parts of the last batch,
-  /// and the values of all ranks.
+  /// Absent for a meter of host numbers. Holds tensors (then the sum too), the earlier parts of the last batch, and the
+  /// values of all ranks.
   std::unique_ptr<Extra> extra_;
   tape::Life life_;
 };

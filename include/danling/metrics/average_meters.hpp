@@ -28,19 +28,19 @@ class AverageMeters {
     std::int64_t n = 1;
   };
 
-  /// The meter of this name, added if missing. The reference stays valid while this object lives: keep it
-  /// if every step needs it.
+  /// Returns the meter of this name; adds it if missing. The reference stays valid while this object lives: keep it if
+  /// every step needs it.
   AverageMeter& operator[](std::string_view name);
-  /// @throws MetricError that lists the existing names.
+  /// @throws MetricError that lists the known names.
   AverageMeter& at(std::string_view name) { return meters_.at(name); }
   const AverageMeter& at(std::string_view name) const { return meters_.at(name); }
   bool contains(std::string_view name) const { return meters_.find(name) != nullptr; }
 
   bool empty() const { return meters_.empty(); }
-  /// Another number when references to meters are no longer valid: something was assigned.
+  /// Changes when references to meters become invalid, that is, after an assignment.
   std::uint64_t generation() const { return meters_.generation(); }
   std::size_t size() const { return meters_.size(); }
-  /// Over entries with `name` and `meter`.
+  /// Iterates over entries with `name` and `meter`.
   auto begin() { return meters_.begin(); }
   auto end() { return meters_.end(); }
   auto begin() const { return meters_.begin(); }
@@ -56,14 +56,14 @@ class AverageMeters {
     }
   }
 
-  /// Of all meters, as AverageMeter's: meters that are added later belong to the batch too.
+  /// Calls AverageMeter's method on all meters; meters added later belong to the batch too.
   void continue_batch() { meters_.continue_batch(); }
   void begin_batch(std::int64_t index);
 
   /// Empties the meters and keeps their names.
   void reset();
 
-  // Results of the method of the same name by meter; `sum` are the totals. Wait for devices.
+  // Results of AverageMeter's method of the same name, by meter; `sum` calls `total`. Wait for devices.
   Result value() const;
   Result batch() const;
   Result average() const;
@@ -72,22 +72,22 @@ class AverageMeters {
   Result n() const;
 
   /// Combines the ranks of `group` as AverageMeter::synchronize, all meters in one exchange. Ranks may have different
-  /// meters, in any order: adds meters that only other ranks have, without local values.
+  /// meters, in any order: a meter that only other ranks have is added, without local values.
   void synchronize(const Group& group);
 
-  /// `loss: 0.9000 (0.7500)` per meter, between tabs: last value and average. Waits for devices.
+  /// `loss: 0.9000 (0.7500)` per meter, separated by tabs: last value and average. Waits for devices.
   std::string text(int precision = 4) const;
 
   State state_dict() const;
-  /// Adds missing meters; empties those that the state lacks. References stay valid.
+  /// Adds missing meters; resets those that the state lacks. References stay valid.
   /// @throws StateError, changing nothing, when a part is not the state of a meter.
   void load_state_dict(const State& state);
-  /// As AverageMeter's, by name: states may have different meters, in any order.
+  /// AverageMeter::merge_states by name: states may have different meters, in any order.
   static State merge_states(std::span<const State> states);
 
  private:
   MeterMap<AverageMeter> meters_;
-  std::int64_t batch_index_ = -1;  // given by begin_batch
+  std::int64_t batch_index_ = -1;  // from begin_batch
 };
 
 }  // namespace danling::inline v0

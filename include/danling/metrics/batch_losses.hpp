@@ -1,4 +1,4 @@
-// Several losses over batches of the user's type: their weighted sum for backward, each one reported by name.
+// Several losses over batches of the user's type: returns their weighted sum for backward, reports each by name.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace danling::inline v0 {
 template <class B>
 class Loss : public BatchMetric<B> {
  public:
-  /// Weight in the sum; read at each batch (t3w's loss_reweight). A loss of weight 0 is reported and gets no gradient.
+  /// Weight in the sum; read at each batch (t3w's loss_reweight). A loss of weight 0 is reported but gets no gradient.
   virtual double weight() const { return 1.0; }
-  /// Module of the loss, whose weights and buffers move with the runner's device; null without one.
+  /// Module of the loss; its weights and buffers move with the runner to its device. Null without a module.
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
-  /// How many targets the loss of a batch averages over; nothing when unknown. Read before the batch is moved.
+  /// Number of targets that the loss of a batch averages over; empty when unknown. Read before the batch is moved.
   virtual std::optional<std::int64_t> normalizer(const at::Tensor&) const { return std::nullopt; }
   /// The target value that the loss ignores, if it has one.
   virtual std::optional<std::int64_t> ignore_index() const { return std::nullopt; }
@@ -34,10 +34,10 @@ class Loss : public BatchMetric<B> {
 };
 
 namespace detail {
-/// The weighted sum of means, for backward.
+/// Weighted sum of the losses' means, for backward.
 class LossSum {
  public:
-  /// @param shown  where defined: a tensor of the weight, which takes its place with the same bits
+  /// @param shown  if defined, a tensor of the weight, used instead of `weight` with the same bits
   void add(const MetricValue& value, double weight, const at::Tensor& shown = {});
   at::Tensor take();
 
@@ -47,10 +47,10 @@ class LossSum {
   double number_ = 0.0;
 };
 
-/// A number, as operators of LibTorch make a tensor of it.
+/// A scalar tensor of the dtype that LibTorch's operators use for a number.
 at::Tensor number_tensor();
 
-/// `weight`. @throws MetricError when it is not finite.
+/// Returns `weight`. @throws MetricError when it is not finite.
 double finite_weight(const std::string& name, double weight);
 
 Result loss_pairs(const Result& values, const std::vector<double>& weights);
@@ -62,7 +62,7 @@ class LossMeter : public DatasetMetric<B> {
   Loss<B>& loss() const { return *loss_; }
   double weight() const { return weight_ ? *weight_ : loss_->weight(); }
   void set_weight(double weight) { weight_ = weight; }
-  /// Of the weight, for a step that is recorded: show_weight() sets it, also in replays.
+  /// Tensor of the weight for a recorded step; show_weight() sets it, also in replays.
   const at::Tensor& shown() const { return shown_; }
   void show_weight(double weight) { *static_cast<double*>(shown_.mutable_data_ptr()) = weight; }
 
@@ -80,29 +80,29 @@ class LossesBase : public MetricsBase {
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() const = 0;
   virtual std::vector<std::string> names() const = 0;
 
-  /// The weight in force. @throws MetricError that lists the names for an unknown one.
+  /// The current weight. @throws MetricError that lists the known names when `name` is unknown.
   virtual double weight(std::string_view name) const = 0;
-  /// Replaces the weight that the loss states, from the next batch on. Not part of the state.
-  /// @throws MetricError for an unknown name, and for a weight that is not finite
+  /// Replaces the weight of the loss, from the next batch on. Not saved in the state.
+  /// @throws MetricError when the name is unknown or the weight is not finite.
   virtual void set_weight(std::string_view name, double weight) = 0;
 
-  /// Changes with the operators that a call uses: some weights are left out of the sum, or of a product.
+  /// Identifies which weights enter the sum and which of them as a factor; a change means that a call uses other
+  /// operators.
   virtual std::uint64_t weights_key() const { return 0; }
-  /// Of the weights, by name, for a step that is recorded.
+  /// Tensors of the weights, in order of the names, for a recorded step.
   virtual std::vector<at::Tensor> shown_weights() const { return {}; }
-
-  /// How many targets all losses average over; nothing when one does not state it, or they differ.
+  /// Number of targets that all losses average over; empty when a loss does not know it, or when the numbers differ.
   virtual std::optional<std::int64_t> normalizer(const at::Tensor& target) const = 0;
-  /// The target value that a loss ignores: the first that has one.
+  /// The target value that a loss ignores: that of the first loss that ignores one.
   virtual std::optional<std::int64_t> ignore_index() const = 0;
 };
 
-/// Losses over batches of type `B`. A call returns the weighted sum for backward and records each loss: `value`,
-/// `batch` and `average` report pairs (weight, raw value), the raw values averaged over samples. Nothing waits for the
+/// Losses over batches of type `B`. A call returns the weighted sum for backward and records each loss. `value`,
+/// `batch` and `average` report pairs (weight, raw value); raw values are averaged over samples. Nothing waits for the
 /// device.
 ///
-/// Assigned to a runner's `criterion` (a shared_ptr, or the object itself), they are reset, synchronized, reported
-/// under "losses" and saved with the run.
+/// A runner whose `criterion` holds this object (or a shared_ptr to it) resets and synchronizes it, reports it under
+/// "losses", and saves it in checkpoints.
 template <class B>
 class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
   using Base = MeteredMetrics<LossesBase, detail::LossMeter<B>>;
@@ -110,7 +110,8 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
  public:
   using Entry = std::pair<std::string, std::shared_ptr<Loss<B>>>;
 
-  /// @throws MetricError when there is none, one is null, a name is empty or repeated, or a weight is not finite.
+  /// @throws MetricError when the list is empty, a loss is null, a name is empty or repeated, or a weight is not
+  /// finite.
   explicit BatchLosses(const std::vector<Entry>& losses) : Base("losses") {
     check<MetricError>(!losses.empty(), "losses.create", "expected at least one loss, got none");
     for (const auto& [name, loss] : losses) {
@@ -118,14 +119,14 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
     }
   }
 
-  /// @throws MetricError as the constructor does.
+  /// @throws MetricError as the constructor.
   void add(const std::string& name, const std::shared_ptr<Loss<B>>& loss) {
     check<MetricError>(!name.empty(), "losses.create", "expected a loss with a name, got one without");
     const auto& meter = this->meters_.add(name, detail::LossMeter<B>(loss));
     detail::finite_weight(name, meter.weight());
   }
 
-  /// The weighted sum of the losses' means over the batch, a scalar with its graph, also where all weights are 0.
+  /// Returns the weighted sum of the losses' means over the batch: a scalar with a graph, even if all weights are 0.
   /// @throws MetricError when a weight is not finite.
   at::Tensor operator()(const B& batch) {
     const std::int64_t samples = detail::samples_of(batch);

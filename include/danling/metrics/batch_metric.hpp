@@ -1,4 +1,4 @@
-// Metrics over batches of the user's type (t3w's interfaces), on the same meters as all metrics.
+// Metrics over batches of the user's type (t3w's interfaces); they use the same meters as all metrics.
 #pragma once
 
 #include <concepts>
@@ -32,12 +32,12 @@ std::int64_t samples_of(const B& batch) {
   }
 }
 
-/// A tensor of one value per sample as their sum; other values unchanged.
+/// Sums a tensor of one value per sample; returns other values unchanged.
 /// @throws MetricError for a tensor of another size.
 MetricValue over_samples(const MetricValue& value, std::int64_t samples);
 }  // namespace detail
 
-/// A metric of one batch of type `B` (t3w's IMiniBatchMetric). Derive from it; it may read anything that the step
+/// A metric of one batch of type `B` (t3w's IMiniBatchMetric). Derive from it. It may read any member that the step
 /// stored in the batch.
 template <class B>
 class BatchMetric {
@@ -46,8 +46,9 @@ class BatchMetric {
 
   virtual bool higher_better() const = 0;
 
-  /// A tensor of one value per sample; or one value for the batch, which counts for each sample; or a sum with its item
-  /// count. Called once per batch; without gradient recording unless it is a Loss. Should not wait for the device.
+  /// Returns a tensor of one value per sample, one value for the batch (weighted by the number of samples), or a sum
+  /// with its item count. Called once per batch, without gradient recording unless it is a Loss. Should not wait for
+  /// the device.
   virtual MetricValue compute(const B& batch) = 0;
 };
 
@@ -60,20 +61,20 @@ class DatasetMetric : public AverageMeter {
     check<MetricError>(metric_ != nullptr, "dataset_metric.create", "expected a metric, got none");
   }
 
-  /// @throws MetricError when the metric returns a tensor of several values and not one per sample.
+  /// @throws MetricError when the metric returns a tensor of several values that is not one value per sample.
   void update(const B& batch) {
     const c10::NoGradGuard no_grad;
     const std::int64_t samples = detail::samples_of(batch);
     record(detail::over_samples(metric_->compute(batch), samples), samples);
   }
 
-  /// Updates, and returns the average so far, as a metric of the batch does (t3w's forward). Waits for the device.
+  /// Updates, and returns the average so far (t3w's forward). Waits for the device.
   double operator()(const B& batch) {
     update(batch);
     return eval();
   }
 
-  /// The average: of all ranks after `synchronize`. Waits for the device.
+  /// The average; of all ranks after `synchronize`. Waits for the device.
   double eval() const { return avg(); }
 
   std::optional<bool> higher_is_better() const { return metric_->higher_better(); }
@@ -83,8 +84,8 @@ class DatasetMetric : public AverageMeter {
   std::shared_ptr<BatchMetric<B>> metric_;
 };
 
-/// Batch metrics by name, updated with the same batches, as StreamMetrics is with predictions and targets. A runner
-/// over batches of type `B` updates it.
+/// Batch metrics by name, all updated with the same batch: StreamMetrics for batches of type `B`. A runner over such
+/// batches updates it.
 template <class B>
 class BatchMetrics : public MeteredMetrics<MetricsBase, DatasetMetric<B>> {
  public:

@@ -1,4 +1,4 @@
-// From configuration to metrics: tasks and metrics by name.
+// Builds metrics from a configuration: tasks and metrics by name.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace danling::inline v0::metrics {
 
-/// Options for a factory of named metrics. Records which were read: a set option that no factory read is an error.
+/// Options for a factory of named metrics. Records reads: a set option that no factory reads is an error.
 class NamedOptions {
  public:
   NamedOptions(const MetricsSpec& spec, std::int64_t size) : spec_(&spec), size_(size) {}
@@ -25,17 +25,17 @@ class NamedOptions {
   /// Classes, labels or outputs.
   std::int64_t size() const { return size_; }
   std::optional<std::int64_t> ignore_index() const { return spec_->ignore_index; }
-  /// Macro when not set.
+  /// Macro when unset.
   Average average();
-  /// The same for metrics without a micro average, which use macro instead: micro then counts as unread.
+  /// For metrics without a micro average: micro becomes macro, and then counts as unread.
   Average average_except_micro();
-  /// {1} when not set.
+  /// {1} when unset.
   std::vector<std::int64_t> top_k();
   double threshold();
   double beta();
   std::optional<std::int64_t> thresholds();
 
-  /// @throws ConfigError naming an option that is set and was not read.
+  /// @throws ConfigError naming an option that is set but was not read.
   void expect_all_used() const;
 
  private:
@@ -48,20 +48,20 @@ class NamedOptions {
   bool thresholds_ = false;
 };
 
-/// Metrics of a task by name, both the metrics' own names and DanLing's: `acc`, `accuracy`, `f1`, … Programs add
-/// theirs:
+/// Metrics of a task by name: the metrics' names and DanLing's aliases (`acc`, `accuracy`, `f1`, …). Programs add
+/// metrics:
 ///
 ///     metrics::by_name(Task::regression).add("bias", [](NamedOptions&) { return std::vector{bias()}; });
 using MetricRegistry = Registry<std::vector<MetricFunc>(NamedOptions& options)>;
 MetricRegistry& by_name(Task task);
 
-/// The factories by `type` (DanLing's METRICS).
+/// Factories by `type` (DanLing's METRICS).
 using MetricsRegistry = Registry<std::shared_ptr<Metrics>(const MetricsSpec&)>;
 MetricsRegistry& factories();
 
-/// The metrics that `spec` describes; null without a type, which refuses all other options.
-/// @throws ConfigError for unknown names, numbers that are missing, not positive or contradictory, and unused settings;
-/// MetricError as the factories.
+/// Builds the metrics that `spec` describes; null without a type, when no other option may be set.
+/// @throws ConfigError for unknown names, for numbers that are missing, not positive or contradictory, and for unused
+/// options; MetricError as the factories.
 std::shared_ptr<Metrics> build(const MetricsSpec& spec);
 
 }  // namespace danling::inline v0::metrics

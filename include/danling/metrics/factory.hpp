@@ -1,4 +1,4 @@
-// The usual metrics of a task, ready for a runner.
+// Default metrics of a task, ready for a runner.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,10 @@ struct BinaryMetricsOptions {
   Mode mode = Mode::global;
   double threshold = 0.5;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Set logits or probabilities for values that do not depend on the split into batches. Not with a `preprocess`.
+  /// Logits or probabilities make values independent of the split into batches; detect does not. Not with a
+  /// `preprocess`.
   Scores scores = Scores::detect;
-  /// Device that stores predictions, for Mode::global only. See GlobalMetricsOptions.
+  /// Device that stores predictions; for Mode::global only. See GlobalMetricsOptions.
   std::optional<at::Device> device = std::nullopt;
   /// Replaces preprocess_binary.
   Preprocess preprocess = {};
@@ -29,7 +30,7 @@ struct BinaryMetricsOptions {
 
 struct MulticlassMetricsOptions {
   Mode mode = Mode::global;
-  /// Average of the default metrics. AUROC and AUPRC have no micro average: with it they use macro.
+  /// Average of the default metrics. AUROC and AUPRC have no micro average: they use macro instead.
   Average average = Average::macro;
   std::optional<std::int64_t> ignore_index = -100;
   /// Dimension of the classes in the prediction; found from the shapes when absent.
@@ -51,7 +52,7 @@ struct MultilabelMetricsOptions {
 
 struct RegressionMetricsOptions {
   std::int64_t num_outputs = 1;
-  /// Skips samples with a nan among their targets; else one makes all values nan.
+  /// Skips samples with a nan target; otherwise one nan target makes all values nan.
   bool ignore_nan = true;
   Mode mode = Mode::global;
   std::optional<at::Device> device = std::nullopt;
@@ -59,19 +60,18 @@ struct RegressionMetricsOptions {
 };
 
 // DanLing's factories. The defaults are auroc, auprc, acc, f1 and mcc; for regression pearson, spearman, r2, mse and
-// rmse. Metrics without a given name replace the defaults; those with a given name are added, or replace one of that
-// name:
+// rmse. Unnamed metrics replace the defaults; named metrics are added, or replace the metric of that name:
 //
 //     multiclass_metrics(10);                                                   // the defaults
 //     multiclass_metrics(10, {}, {multiclass_accuracy(10)});                    // acc alone
 //     multiclass_metrics(10, {}, {{"precision", multiclass_precision(10)}});    // the defaults and precision
 //
-// @throws MetricError for numbers that do not fit, a device with Mode::stream, and as the containers.
+// @throws MetricError for invalid numbers, for a device with Mode::stream, and as the containers.
 
 std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options = {},
                                         std::vector<MetricEntry> metrics = {});
-/// Scores stay logits if no metric reads probabilities. @throws MetricError also for metrics of probabilities beside
-/// metrics of logits.
+/// Scores stay logits if no metric reads probabilities. @throws MetricError also when some metrics read probabilities
+/// and others logits.
 std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const MulticlassMetricsOptions& options = {},
                                             std::vector<MetricEntry> metrics = {});
 std::shared_ptr<Metrics> multilabel_metrics(std::int64_t num_labels, const MultilabelMetricsOptions& options = {},

@@ -1,4 +1,4 @@
-// All metrics as functions: descriptors for containers, and one-shot values.
+// All metrics as functions: descriptors for containers, and one-shot functions.
 #pragma once
 
 #include <danling/metrics/functional/accuracy.hpp>

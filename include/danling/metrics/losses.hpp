@@ -1,4 +1,4 @@
-// Several losses of one prediction and its target.
+// Several losses of a prediction and its target.
 #pragma once
 
 #include <concepts>
@@ -19,7 +19,7 @@ namespace danling::inline v0 {
 struct PredictionBatch {
   at::Tensor prediction;
   at::Tensor target;
-  /// The first dimension of the target, else of the prediction; 1 for scalars.
+  /// The target's first dimension, or the prediction's if the target is undefined; 1 for a scalar.
   std::int64_t size() const;
 };
 
@@ -35,7 +35,7 @@ class Losses : public BatchLosses<PredictionBatch> {
         : name(std::move(given)) {
       loss = std::make_shared<Of<T>>(std::move(what), weight);
     }
-    /// A loss of the user's class.
+    /// A loss of a user-defined class.
     Entry(std::string given, std::shared_ptr<Loss<PredictionBatch>> what)
         : name(std::move(given)), loss(std::move(what)) {}
 

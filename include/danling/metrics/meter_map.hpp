@@ -1,4 +1,4 @@
-// Meters by name, in the order in which they were added.
+// Meters by name, in the order of addition.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 namespace danling::inline v0 {
 
 namespace detail {
-/// Another number after each assignment to the object that has it, and each move from it.
+/// A number that changes with each assignment to its owner and each move from it.
 class AssignmentCount {
  public:
   AssignmentCount() = default;
@@ -42,9 +42,8 @@ class AssignmentCount {
 };
 }  // namespace detail
 
-/// Base of AverageMeters and StreamMetrics (DanLing's MetersBase). References to meters stay valid
-/// while the map lives, and nothing is assigned to it. Lookup compares names one by one: keep a reference for use in
-/// every step.
+/// Base of AverageMeters and StreamMetrics (DanLing's MetersBase). References to meters stay valid until the map is
+/// destroyed or assigned to. Lookup compares names one by one: keep a reference for use in every step.
 template <class Meter>
 class MeterMap {
  public:
@@ -60,7 +59,7 @@ class MeterMap {
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
 
-  /// Another number when references to meters are no longer valid.
+  /// Changes when references to meters become invalid.
   std::uint64_t generation() const { return generation_.number(); }
 
   Meter* find(std::string_view name) { return const_cast<Meter*>(std::as_const(*this).find(name)); }
@@ -73,7 +72,7 @@ class MeterMap {
     return nullptr;
   }
 
-  /// @throws MetricError that lists the existing names.
+  /// @throws MetricError that lists the known names.
   Meter& at(std::string_view name) { return const_cast<Meter&>(std::as_const(*this).at(name)); }
   const Meter& at(std::string_view name) const {
     const Meter* found = find(name);
@@ -112,7 +111,7 @@ class MeterMap {
     }
   }
 
-  /// The results of `read` for each meter, by name.
+  /// Results of `read` for each meter, by name.
   template <class Read>
   Result collect(Read read) const {
     Result result;

@@ -24,12 +24,12 @@ void load_meters(const NamedMeters& meters, std::string_view component, const St
 State merge_meter_states(const NamedMeters& meters, std::string_view component, std::span<const State> states);
 }  // namespace detail
 
-/// Named meters as metrics. `Base` is MetricsBase or derives from it, `Meter` is an AverageMeter with
-/// `higher_is_better()`; derived classes update the meters.
+/// Named meters as metrics. `Base` is MetricsBase or derives from it; `Meter` is an AverageMeter with
+/// `higher_is_better()`. Derived classes update the meters.
 template <class Base, class Meter>
 class MeteredMetrics : public Base {
  public:
-  /// @throws MetricError that lists the existing names.
+  /// @throws MetricError that lists the known names.
   Meter& at(std::string_view name) { return meters_.at(name); }
   const Meter& at(std::string_view name) const { return meters_.at(name); }
   std::size_t size() const { return meters_.size(); }
@@ -57,7 +57,8 @@ class MeteredMetrics : public Base {
     return meters_.collect([](const Meter& meter) { return static_cast<double>(meter.n()); });
   }
 
-  /// All meters in one exchange. @throws MetricError on all ranks also when their metrics differ in name.
+  /// Synchronizes all meters in one exchange. @throws MetricError on all ranks also when the ranks' metric names
+  /// differ.
   void synchronize(const Group& group) override { detail::synchronize_meters(list(), component_, group); }
 
   State state_dict() const override { return detail::state_of_meters(list()); }
@@ -73,7 +74,7 @@ class MeteredMetrics : public Base {
   }
 
  protected:
-  /// `component` begins the errors: `stream_metrics`.
+  /// `component` is the first part of error messages, such as `stream_metrics`.
   explicit MeteredMetrics(const char* component) : component_(component) {}
 
   MeterMap<Meter> meters_;

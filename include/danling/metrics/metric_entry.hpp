@@ -1,4 +1,4 @@
-// Items of a list of metrics, with or without a given name.
+// Entries of a list of metrics, with or without a name.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace danling::inline v0 {
 
-/// An item of `{multiclass_auroc(10), {"top5", multiclass_accuracy(10, {.top_k = 5})}}`: DanLing's positional arguments
-/// and keywords.
+/// An entry of `{multiclass_auroc(10), {"top5", multiclass_accuracy(10, {.top_k = 5})}}`: DanLing's positional and
+/// keyword arguments.
 struct MetricEntry {
   MetricEntry(MetricFunc what) : metric(std::move(what)) {}  // NOLINT(google-explicit-constructor)
   MetricEntry(std::string name, const MetricFunc& what) : metric(what.named(std::move(name))), named(true) {}
@@ -19,8 +19,8 @@ struct MetricEntry {
   bool named = false;
 };
 
-/// The metrics of a list. Of unnamed entries with the same name the first stays; an entry with a given name replaces
-/// one of that name, or is appended. @throws MetricError when a given name is repeated.
+/// Returns the metrics of a list. Of unnamed entries with the same name the first stays; a named entry replaces the
+/// metric of that name, or is appended. @throws MetricError when a given name is repeated.
 std::vector<MetricFunc> merge_entries(std::vector<MetricEntry> entries);
 
 }  // namespace danling::inline v0

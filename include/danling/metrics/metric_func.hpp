@@ -1,4 +1,4 @@
-// Metrics with declared inputs: predictions, or sums that batches share and merge.
+// Metrics with declared inputs: predictions, or running sums that metrics share.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,23 @@
 
 namespace danling::inline v0 {
 
-/// Numbers of a batch that merge over batches and ranks: a confusion matrix, sums, moments.
+/// Statistics of a batch that merge over batches and ranks: a confusion matrix, sums, moments.
 struct RunningSums {
-  /// Metrics of a container with the same key share work and memory, so a key must identify the content.
+  /// Metrics of a container with the same key share work and memory: the key must identify the content.
   std::string key;
-  /// The numbers of one preprocessed batch: a tensor whose shape depends only on the options in the key, int64 for
-  /// counts and float64 otherwise, on the device of the batch. Must not wait for the device.
+  /// Computes the statistics of one preprocessed batch: a tensor on its device whose shape depends only on the options
+  /// in the key, int64 for counts, float64 otherwise. Must not wait for the device.
   std::function<at::Tensor(const at::Tensor& preds, const at::Tensor& targets)> of_batch;
-  /// Merges `more` into `total`, in place. Addition when empty. Any split of the data must yield the same numbers, up
-  /// to rounding.
+  /// Merges `more` into `total`, in place; adds when empty. Any split of the data must yield the same numbers, up to
+  /// rounding.
   std::function<void(at::Tensor& total, const at::Tensor& more)> merge = {};
-  /// Dtype and shape of the numbers, if known before any batch, as for all sums of the library: a saved state must
-  /// match them.
+  /// Dtype and shape, if known before any batch, as for all sums of the library: a saved state must match them.
   struct Form {
     at::ScalarType dtype = at::kDouble;
     std::vector<std::int64_t> shape = {};
   };
   std::optional<Form> form = std::nullopt;
-  /// Converts saved numbers of an older form; returns undefined for an unknown form.
+  /// Converts saved numbers of an older format; returns undefined for an unknown format.
   std::function<at::Tensor(const at::Tensor& saved)> upgrade = {};
 };
 
@@ -42,22 +41,22 @@ using RunningSumsPtr = std::shared_ptr<const RunningSums>;
 class MetricState {
  public:
   MetricState() = default;
-  /// With these predictions and targets, already preprocessed; computes sums from them on first use.
+  /// Takes preprocessed predictions and targets; computes sums from them on first use.
   MetricState(at::Tensor preds, at::Tensor targets) : preds_(std::move(preds)), targets_(std::move(targets)) {}
 
-  /// Sets sums that are already computed.
+  /// Stores sums that are already computed.
   void set(RunningSumsPtr which, at::Tensor sums);
 
-  /// Whether these sums are already computed.
+  /// Returns whether these sums are already computed.
   bool has(const RunningSumsPtr& which) const;
 
-  /// Undefined in a state of only sums.
+  /// Undefined if the state holds only sums.
   const at::Tensor& preds() const { return preds_; }
   const at::Tensor& targets() const { return targets_; }
-  /// @throws MetricError when the sums are neither set nor computable from predictions and targets.
+  /// @throws MetricError when the sums are neither stored nor computable from predictions and targets.
   at::Tensor sums(const RunningSumsPtr& which) const;
-  /// The result of `make`, computed once for all metrics of this state that use the same key: for work that does not
-  /// merge over batches, such as sorting predictions.
+  /// Returns the result of `make`, computed once for all metrics of this state that use the same key: for work that
+  /// does not merge over batches, such as sorting predictions.
   at::Tensor shared(const std::string& key, const std::function<at::Tensor()>& make) const;
 
  private:
@@ -74,17 +73,17 @@ class MetricState {
 ///                .compute = [](const MetricState& s) { return (s.preds() - s.targets()).mean(); }}
 struct MetricFunc {
   std::string name;
-  /// Whether it reads predictions and targets, which GlobalMetrics then stores.
+  /// True if it reads predictions and targets; GlobalMetrics then stores them.
   bool preds_targets = false;
   /// The sums that it reads.
   std::vector<RunningSumsPtr> sums = {};
-  /// Whether it reads predicted classes only: scores may then stay logits.
+  /// True if it reads predicted classes only: scores may then stay logits.
   bool labels_only = false;
-  /// Whether it reads logits: factories then leave scores unchanged, and refuse metrics of probabilities beside it.
+  /// True if it reads logits: factories then leave scores unchanged, and refuse metrics of probabilities beside it.
   bool logits = false;
-  /// Nothing if neither direction is better.
+  /// Empty if neither direction is better.
   std::optional<bool> higher_is_better = std::nullopt;
-  /// Computes the value. Must not wait for a device. nan without data.
+  /// Computes the value; nan without data. Must not wait for a device.
   std::function<MetricValue(const MetricState& state)> compute = {};
 
   MetricFunc named(std::string other) const {

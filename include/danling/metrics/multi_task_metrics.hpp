@@ -23,8 +23,8 @@ namespace danling::inline v0 {
 /// Aggregation of a metric over the tasks that have it.
 enum class Aggregate {
   none,     ///< no aggregation
-  macro,    ///< their mean
-  micro,    ///< weighted by `n()` and `count()` of each task's metric
+  macro,    ///< the mean over tasks
+  micro,    ///< weighted by the `n()` (for `batch`) or `count()` of each task's metric
   weighted  ///< weighted by `aggregate_weights`
 };
 
@@ -42,8 +42,8 @@ struct MultiTaskOptions {
 ///     metrics.update({{"kind", kinds, kind_targets}, {"size", sizes, size_targets}});
 ///     metrics.average();  // {"kind": {"auroc": …}, "size": {"pearson": …}, "aggregate": {"auroc": …, "pearson": …}}
 ///
-/// `value`, `batch` and `average` omit tasks with only nan. Their entry `aggregate` holds each metric, by its name
-/// within the task, aggregated over the tasks that have it, except those where it is nan.
+/// `value`, `batch` and `average` omit tasks whose values are all nan. Their entry `aggregate` holds each metric, by
+/// its name within the task, aggregated over the tasks that have it and where it is not nan.
 class MultiTaskMetrics : public MetricsBase {
  public:
   /// One item of `update`. Refers to its arguments: do not store it.
@@ -56,7 +56,7 @@ class MultiTaskMetrics : public MetricsBase {
   /// @throws MetricError when weights are missing, unused, negative or not finite.
   explicit MultiTaskMetrics(MultiTaskOptions options = {});
   ~MultiTaskMetrics() override;
-  /// No copies: they would share tasks.
+  /// Not copyable: copies would share the tasks.
   MultiTaskMetrics(const MultiTaskMetrics&) = delete;
   MultiTaskMetrics& operator=(const MultiTaskMetrics&) = delete;
   MultiTaskMetrics(MultiTaskMetrics&&) = default;
@@ -72,16 +72,16 @@ class MultiTaskMetrics : public MetricsBase {
   /// One metric, averaged over batches by a MetricMeter after base_preprocess. @throws MetricError also when it lacks a
   /// name, a `compute`, or its sums a key or `of_batch`.
   void add(std::string_view task, MetricFunc metric);
-  /// The same for a plain function; `name` is the task's when empty.
+  /// The same for a plain function; an empty `name` means the task's name.
   void add(std::string_view task, Metric metric, std::string_view name = {});
 
-  /// @throws MetricError that lists the existing tasks.
+  /// @throws MetricError that lists the known tasks.
   MetricsBase& at(std::string_view task) { return *find(task, "multi_task_metrics.at"); }
   const MetricsBase& at(std::string_view task) const { return *find(task, "multi_task_metrics.at"); }
   bool contains(std::string_view task) const { return tasks_.find(task) != nullptr; }
   std::vector<std::string> tasks() const;
 
-  /// @throws MetricError, changing nothing, when a task is unknown or is not Metrics. When the update of a task throws,
+  /// @throws MetricError, changing nothing, when a task is unknown or is not a Metrics. If the update of a task throws,
   /// the tasks before it in the list are already updated.
   void update(std::initializer_list<Update> updates);
   void reset() override;
@@ -89,25 +89,25 @@ class MultiTaskMetrics : public MetricsBase {
   void begin_batch(std::int64_t index) override;
 
   // Wait for devices. @throws MetricError when an aggregated metric is a number in one task and a list, or a list of
-  // another length, in another; with `weighted` also when the weights' tasks differ from the added ones.
+  // another length, in another; with `weighted` also when the tasks of the weights differ from the added tasks.
   Result value() const override;
   Result batch() const override;
   Result average() const override;
   Result n() const override;
   Result count() const override;
 
-  /// Synchronizes all tasks, on all ranks. @throws MetricError on all ranks when their tasks differ.
+  /// Synchronizes all tasks. @throws MetricError on all ranks when the ranks' tasks differ.
   void synchronize(const Group& group) override;
 
   State state_dict() const override;
   /// @throws StateError, changing nothing, when the tasks differ or the state of one does not fit.
   void load_state_dict(const State& state) override;
-  /// By task. @throws StateError also when the states' tasks differ from these, and when a task cannot merge its own.
+  /// Merges by task. @throws StateError also when the states' tasks differ from these, or a task cannot merge states.
   State merge_states(std::span<const State> states) const override;
-  /// By task; null for tasks that are reset.
+  /// Splits by task; null for tasks that must reset.
   std::optional<State> share_of_state(const State& merged, std::int64_t begin, std::int64_t end) const override;
 
-  /// `kind.acc` is answered by that task; `aggregate.acc` or `acc` by the first task that knows it.
+  /// For `kind.acc` asks that task; for `aggregate.acc` or `acc` the first task that has the metric.
   std::optional<bool> higher_is_better(std::string_view name) const override;
 
   /// `kind: acc: 0.9000 (0.8000)`, one line per task.

@@ -17,21 +17,21 @@ enum class Mode {
 
 enum class Task { binary, multiclass, multilabel, regression };
 
-/// Reduction of values by class, or by label.
+/// Reduction of values over classes or labels.
 enum class Average {
-  micro,     ///< over all decisions equally
+  micro,     ///< over all decisions, with equal weights
   macro,     ///< the mean over classes
-  weighted,  ///< the mean over classes, weighted by their targets
+  weighted,  ///< the mean over classes, weighted by their number of targets
   none       ///< one value per class
 };
 
 /// Type of predicted scores.
 enum class Scores {
-  /// Logits if a counted score lies outside [0, 1], nan aside, else probabilities: DanLing's rule. Decided separately
-  /// for each batch on each rank: a batch of logits that all lie within [0, 1] is taken for probabilities.
+  /// Logits if any counted score, nan excluded, lies outside [0, 1], else probabilities: DanLing's rule. Applied to
+  /// each batch on each rank separately: a batch of logits that all lie within [0, 1] is taken for probabilities.
   detect,
   logits,
-  /// Used unchanged. Scores outside [0, 1] are an error on the host; on a device they are clamped to [0, 1].
+  /// Used unchanged. Scores outside [0, 1] are an error on the host; a device clamps them to [0, 1].
   probabilities
 };
 
@@ -67,7 +67,7 @@ struct MultilabelOptions {
   std::optional<std::int64_t> ignore_index = -100;
 };
 
-/// For functions that take predictions of any task: with `num_classes` multiclass, with `num_labels` multilabel, else
+/// For functions that take predictions of any task: multiclass with `num_classes`, multilabel with `num_labels`, else
 /// binary.
 struct ClassificationOptions {
   std::optional<std::int64_t> num_classes = std::nullopt;

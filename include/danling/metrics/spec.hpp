@@ -25,18 +25,18 @@ struct TextTraits<at::Device> {
 namespace metrics {
 
 /// The section `metrics` of a config: `{type: multiclass, num_classes: 10, metrics: [acc, auroc]}`. In a runner it
-/// replaces the metrics that the program sets. Unset options keep the defaults of the type; options that a type, or
-/// every listed metric, does not use are an error. Not in DanLing.
+/// replaces the metrics that the program sets. Unset options keep the defaults of the type; an option that the type or
+/// all listed metrics ignore is an error. Not in DanLing.
 struct MetricsSpec {
-  /// binary, multiclass, multilabel, regression, or a type that the program registered. Unset: no metrics.
+  /// binary, multiclass, multilabel, regression, or a type that the program registered; no metrics when unset.
   std::optional<std::string> type = std::nullopt;
   std::optional<std::int64_t> num_classes = std::nullopt;
-  /// Also the number of classes or outputs, as in DanLing.
+  /// Also accepted as the number of classes or outputs, as in DanLing.
   std::optional<std::int64_t> num_labels = std::nullopt;
   std::optional<std::int64_t> num_outputs = std::nullopt;
   Mode mode = Mode::global;
   std::optional<Average> average = std::nullopt;
-  /// One metric each, for metrics with a `top_k`: `acc` for 1, `acc5` for 5.
+  /// Metrics with a `top_k` are added once for each: `acc` for 1, `acc5` for 5.
   std::optional<std::vector<std::int64_t>> top_k = std::nullopt;
   std::optional<double> threshold = std::nullopt;
   std::optional<std::int64_t> ignore_index = -100;
@@ -48,7 +48,7 @@ struct MetricsSpec {
   std::optional<std::int64_t> thresholds = std::nullopt;
   std::optional<bool> ignore_nan = std::nullopt;
   std::optional<at::Device> device = std::nullopt;
-  /// Names of metrics; the defaults of the type when empty.
+  /// Names of metrics; when empty, the defaults of the type.
   std::vector<std::string> metrics = {};
 
   void fields(Fields& f);

@@ -1,4 +1,4 @@
-// Metrics computed batch by batch and averaged, without storing predictions.
+// Metrics computed per batch and averaged, without storing predictions.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@
 
 namespace danling::inline v0 {
 
-/// An average meter of a metric's values by batch (DanLing's MetricMeter).
-/// For metrics that can be averaged over batches, such as accuracy; not for those that need all data, such as AUROC.
+/// An average meter over the batch values of a metric (DanLing's MetricMeter). For metrics that can be averaged over
+/// batches, such as accuracy; not for those that need all data, such as AUROC.
 class MetricMeter : public AverageMeter {
  public:
   /// @throws MetricError when `metric` is empty.
   explicit MetricMeter(Metric metric, Preprocess preprocess = {});
-  /// @throws MetricError when `metric` has no `compute`, or sums without a key or `of_batch`.
+  /// @throws MetricError when `metric` has no `compute`, or its sums lack a key or `of_batch`.
   explicit MetricMeter(MetricFunc metric, Preprocess preprocess = {});
 
-  /// Runs the metric without gradient recording. A mean is weighted by the length of the prediction's first
-  /// dimension (1 without one); a sum by its item count; an empty tensor counts as nan.
+  /// Runs the metric without gradient recording. A mean is weighted by the length of the prediction's first dimension
+  /// (1 for a scalar), a sum by its item count; an empty tensor counts as nan.
   void update(const at::Tensor& prediction, const at::Tensor& target);
   /// The same with weight `n` for a mean. A sum keeps its item count.
   void update(const at::Tensor& prediction, const at::Tensor& target, std::int64_t n);
 
-  /// The MetricFunc's value; nothing for a plain function.
+  /// The value of the MetricFunc; empty for a plain function.
   std::optional<bool> higher_is_better() const;
 
  private:
@@ -44,10 +44,10 @@ class MetricMeter : public AverageMeter {
 };
 
 /// Metric meters by name, updated with the same batches (DanLing's StreamMetrics). Inputs that several MetricFuncs
-/// share, such as a batch's confusion matrix, are computed once.
+/// share, such as a batch's confusion matrix, are computed once per batch.
 class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
  public:
-  /// A metric, or a named metric or plain function.
+  /// A metric, or a metric or plain function with a name.
   struct Entry {
     Entry(MetricFunc what) : name(what.name), metric(std::move(what)) {}  // NOLINT(google-explicit-constructor)
     Entry(std::string given, MetricFunc what) : name(std::move(given)), metric(std::move(what)), named(true) {}
@@ -59,9 +59,9 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   };
 
   /// `StreamMetrics({multiclass_accuracy(10), {"f1", multiclass_f1_score(10)}, {"mine", my_function}})`. Of unnamed
-  /// entries with the same name the first stays; an entry with a given name replaces it, or is appended. Without a
-  /// `preprocess`, uses `base_preprocess` with its defaults. @throws MetricError when a metric or its name is empty, or
-  /// a given name is repeated.
+  /// entries with the same name the first stays; a named entry replaces the metric of that name, or is appended.
+  /// Without a `preprocess`, uses `base_preprocess` with its defaults. @throws MetricError when a metric or its name is
+  /// empty, or a given name is repeated.
   explicit StreamMetrics(std::vector<Entry> metrics, Preprocess preprocess = {});
   ~StreamMetrics() override;
 
@@ -69,8 +69,8 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   MetricMeter& add(std::string_view name, Metric metric) { return add({std::string(name), std::move(metric)}); }
   MetricMeter& add(Entry entry);
 
-  /// Computes all metrics, then records their values: if a metric throws, nothing changes. If a meter refuses a value,
-  /// such as one of another shape, the values of the metrics before it are recorded.
+  /// Computes all metrics, then records their values: if a metric throws, nothing changes. If a meter throws for a
+  /// value, such as one of another shape, the values of the metrics before it stay recorded.
   /// @throws MetricError for undefined tensors, unless a `preprocess` is set; rethrows the metrics' exceptions.
   void update(const at::Tensor& prediction, const at::Tensor& target) override;
   /// The same with weight `n` for means.

@@ -15,7 +15,7 @@ constexpr detail::Ratio right_of_all = {.over = {1, 0, 0, 1}, .under = {1, 1, 1,
 constexpr detail::Ratio right_of_targets = {.over = {0, 0, 0, 1}, .under = {0, 0, 1, 1}};
 constexpr detail::Ratio right_of_others = {.over = {1, 0, 0, 0}, .under = {1, 1, 0, 0}};
 
-// Weighted by targets, the average of the classes' shares is the overall share.
+// Weighted by targets, the average of the class shares equals the overall share.
 bool is_share_of_labels(Average average) { return average == Average::micro || average == Average::weighted; }
 
 }  // namespace

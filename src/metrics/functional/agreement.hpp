@@ -9,10 +9,10 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Counts by class as of class_sums, [3, 2], of a confusion matrix [labels, 2, 2] summed over the labels.
+/// Reduces label matrices [labels, 2, 2] to counts by class, [3, 2], as of class_sums: those of the matrices' sum.
 at::Tensor two_class_counts(const at::Tensor& label_counts);
 
-// From counts by class, [3, classes]; on a device without a wait.
+// From counts by class, [3, classes]; the device version does not wait.
 double mcc_on_host(const at::Tensor& class_counts);
 at::Tensor mcc_on_device(const at::Tensor& class_counts);
 double kappa_on_host(const at::Tensor& class_counts);

@@ -79,7 +79,7 @@ constexpr const char* calibration_where = "metrics.calibration_error";
 MetricFunc calibration_metric(const ScoreTask& task, std::int64_t n_bins, CalibrationNorm norm) {
   detail::check_size(task, calibration_where);
   check<MetricError>(n_bins > 0, calibration_where, "expected a positive n_bins, got ", n_bins);
-  // In the confidence's type, as in torchmetrics, which converts that of several classes to float32.
+  // In the dtype of the confidence, as in torchmetrics, which converts multiclass confidences to float32.
   const at::Tensor narrow = at::linspace(0.0, 1.0, n_bins + 1, at::kFloat).to(at::kDouble);
   const at::Tensor wide = task.task == Task::binary ? at::linspace(0.0, 1.0, n_bins + 1, at::kDouble) : narrow;
   const auto sums = std::make_shared<const RunningSums>(

@@ -1,4 +1,4 @@
-// Loops over scores on the host: predicted classes, and labels among the first k.
+// Loops over scores on the host: predicted classes, and top-k predictions.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr const char* where_classes = "metrics.count";
 template <class T>
 using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// Number of scores that rank before that of `label`: by value, nan first, and by position if equal.
+// Number of scores that rank before that of `label`: by value, nan first; equal scores by position.
 template <class T>
 std::int64_t rank_of(const T* row, std::int64_t num_classes, std::int64_t label) {
   using Number = NumberOf<T>;
@@ -32,7 +32,7 @@ std::int64_t rank_of(const T* row, std::int64_t num_classes, std::int64_t label)
     }
     return before;
   }
-  // Negated, so that a nan ranks before. Without an early end both loops become vector instructions.
+  // Negated, so that a nan ranks first. Loops without an early exit vectorize.
   for (std::int64_t i = 0; i < label; ++i) {
     before += !(static_cast<Number>(row[i]) < own) ? 1 : 0;
   }
@@ -42,7 +42,7 @@ std::int64_t rank_of(const T* row, std::int64_t num_classes, std::int64_t label)
   return before;
 }
 
-// The first of the highest scores; nan is above all numbers.
+// The first of the highest scores; nan ranks above all numbers.
 template <class T>
 std::int64_t highest(const T* row, std::int64_t num_classes) {
   using Number = NumberOf<T>;
@@ -61,7 +61,7 @@ std::int64_t highest(const T* row, std::int64_t num_classes) {
   return best;
 }
 
-// Scores per task, as LibTorch's own kernels split their work.
+// Rows per task, split as in LibTorch's kernels.
 std::int64_t rows_per_task(std::int64_t num_classes) { return std::max<std::int64_t>(1, 32768 / num_classes); }
 
 template <class T>
@@ -103,7 +103,7 @@ void predict(const at::Tensor& scores, const std::int64_t* labels, const ClassRu
   });
 }
 
-// Calls `use` with the scores as contiguous numbers of one of four types.
+// Calls `use` with the scores as a contiguous array of one of four types.
 template <class Use>
 void with_scores(const at::Tensor& scores, Use use) {
   const at::Tensor rows = scores.contiguous();
@@ -125,11 +125,11 @@ at::Tensor checked_labels(const at::Tensor& labels, const ClassRule& rule) {
   return read;
 }
 
-// The prediction for each label; any value for ignored ones.
+// The prediction for each label; unspecified for ignored labels.
 at::Tensor predictions(const at::Tensor& scores, const at::Tensor& labels, const ClassRule& rule) {
   if (scores.dim() == 1) {
     at::Tensor given = host_labels(scores, where_classes);
-    // The value beside an ignored label has no meaning.
+    // The prediction of an ignored label is not checked.
     const auto* label = labels.const_data_ptr<std::int64_t>();
     const auto* prediction = given.const_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < given.numel(); ++i) {

@@ -48,7 +48,7 @@ at::Tensor hinge_on_host(const at::Tensor& scores, const at::Tensor& targets, co
   auto* sums = out.mutable_data_ptr<double>();
   const auto* label = targets.const_data_ptr<std::int64_t>();
   const auto loss_of = [squared](double margin) {
-    // Written so that a nan stays one.
+    // Written so that nan propagates.
     const double loss = 1.0 - margin < 0.0 ? 0.0 : 1.0 - margin;
     return squared ? loss * loss : loss;
   };
@@ -107,7 +107,7 @@ at::Tensor calibration_on_host(const at::Tensor& scores, const at::Tensor& targe
         binned = static_cast<double>(static_cast<float>(row[best]));
         right = best == label[i];
       }
-      // An estimate, which rounding may put off by one.
+      // An estimate; rounding may shift it by one.
       std::int64_t bin = n_bins;
       if (binned < 1.0) {
         bin = static_cast<std::int64_t>(std::max(binned, 0.0) * static_cast<double>(n_bins));

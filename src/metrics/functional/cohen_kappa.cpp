@@ -48,13 +48,13 @@ double kappa_on_host(const at::Tensor& class_counts) {
     correct += static_cast<double>(right[i]);
     items += static_cast<double>(right[size + i]);
   }
-  // items² minus the disagreement expected by chance; as a difference it would lose its digits when one class has
-  // nearly all.
+  // items² minus the disagreement expected by chance. Summed directly: a difference would lose digits when one class
+  // has nearly all items.
   double by_chance = 0.0;
   for (std::int64_t i = 0; i < size; ++i) {
     by_chance += static_cast<double>(right[size + i]) * (items - static_cast<double>(right[2 * size + i]));
   }
-  // 0 / 0 is nan, as intended.
+  // 0 / 0 yields nan, as documented.
   return 1.0 - (items - correct) / (by_chance / items);
 }
 

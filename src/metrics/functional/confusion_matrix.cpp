@@ -12,7 +12,7 @@
 namespace danling::inline v0::metrics {
 namespace {
 
-// On any device; the matrix is in the last two dimensions.
+// Works on any device; the matrix is in the last two dimensions.
 at::Tensor normalized(const at::Tensor& counts, Normalize normalize) {
   const at::Tensor cells = counts.to(at::kDouble);
   if (normalize == Normalize::none) {

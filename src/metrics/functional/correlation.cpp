@@ -24,7 +24,7 @@ using detail::undefined_value;
 double at_most_one(double x) { return std::isnan(x) ? x : std::min(1.0, std::max(-1.0, x)); }
 at::Tensor at_most_one(const at::Tensor& x) { return x.clamp(-1.0, 1.0); }
 
-// The variance of targets by output, for weights; nan targets do not count.
+// The variance of the targets per output, as weights; nan targets are skipped.
 at::Tensor target_squares(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs) {
   const at::Tensor moments = preds.is_cpu() ? detail::moments_on_host(targets, targets, num_outputs)
                                             : detail::moments_on_device(targets, targets, num_outputs);

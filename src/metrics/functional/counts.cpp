@@ -81,7 +81,7 @@ RunningSumsPtr class_sums(const ClassRule& rule) {
 }
 
 RunningSumsPtr confusion_sums(const ClassRule& rule) {
-  // Each batch creates one, too.
+  // Each batch allocates a matrix too.
   constexpr std::int64_t most = std::int64_t{1} << 16;
   check<MetricError>(rule.num_classes <= most, "metrics.create", "expected at most ", most,
                      " classes for a matrix of targets and predictions, got num_classes ", rule.num_classes);
@@ -94,7 +94,7 @@ RunningSumsPtr label_sums(const LabelRule& rule) {
                            ignored_text(rule.ignore_index));
   const auto of_batch = [=](const at::Tensor& preds, const at::Tensor& targets) {
     const c10::NoGradGuard no_grad;
-    // Scores that are already probabilities stay unchanged.
+    // Probabilities stay unchanged.
     const auto [scores, labels] = rule.num_labels == 1
                                       ? preprocess_binary(preds, targets, rule.ignore_index)
                                       : preprocess_multilabel(preds, targets, rule.num_labels, rule.ignore_index);

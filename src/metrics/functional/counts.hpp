@@ -1,4 +1,4 @@
-// Counts for metrics of decisions: correct ones, per class and per pair of classes, on the host and on devices.
+// Counts of decisions: correct ones, by class, and by pair of classes; on the host and on devices.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace danling::inline v0::metrics::detail {
 
-// int64 tensors. All zeros without labels, and if all are ignored.
+// int64 tensors. All zeros if no label is counted.
 
-/// Rule of a multiclass metric; `num_classes` and `top_k` are checked.
+/// Rule of a multiclass metric; `num_classes` and `top_k` are valid.
 struct ClassRule {
   std::int64_t num_classes = 0;
   std::int64_t top_k = 1;
   std::optional<std::int64_t> ignore_index = std::nullopt;
 };
-/// Rule of a binary metric, and of a multilabel one.
+/// Rule of a binary or multilabel metric.
 struct LabelRule {
   std::int64_t num_labels = 1;
   double threshold = 0.5;
@@ -33,26 +33,26 @@ ClassRule class_rule(std::int64_t num_classes, std::optional<std::int64_t> ignor
 LabelRule label_rule(const BinaryOptions& options, std::int64_t num_labels = 1);
 LabelRule label_rule(const MultilabelOptions& options, std::int64_t num_labels);
 
-/// [2]: correctly predicted labels, and counted labels. Needs no memory for the classes.
+/// [2]: correctly predicted labels, and counted labels. Memory does not depend on the number of classes.
 RunningSumsPtr right_sums(const ClassRule& rule);
-/// [3, num_classes]: correct predictions, predictions and targets of each class. With `top_k` a target among the first
-/// k counts as predicted, else the first is.
+/// [3, num_classes]: correct predictions, predictions and targets of each class. A target among the `top_k` highest
+/// scores counts as predicted; otherwise the highest score is the prediction.
 RunningSumsPtr class_sums(const ClassRule& rule);
-/// [num_classes, num_classes]: row the target, column the prediction. @throws MetricError beyond 65536 classes.
+/// [num_classes, num_classes]: rows are targets, columns predictions. @throws MetricError for more than 65536 classes.
 RunningSumsPtr confusion_sums(const ClassRule& rule);
-/// [num_labels, 2, 2]: row the target, column the prediction.
+/// [num_labels, 2, 2]: rows are targets, columns predictions.
 RunningSumsPtr label_sums(const LabelRule& rule);
 
-/// The numbers of right_sums without a tensor, for a batch on the host.
+/// The counts of right_sums as numbers, for a batch on the host.
 struct RightCount {
   std::int64_t right = 0;
   std::int64_t counted = 0;
 };
 RightCount right_of_batch(const at::Tensor& preds, const at::Tensor& targets, const ClassRule& rule);
 
-// Their implementations, for scores [items, classes] or labels [items] and targets [items], or [items, labels] of
-// probabilities or labels. On the host: our loops, which detect labels outside the classes. On devices: LibTorch's
-// kernels, for any tensor, without waiting; labels outside the classes count for no class.
+// Implementations, for scores [items, classes] or labels [items] with targets [items], or for probabilities or labels
+// [items, labels]. On the host: loops that detect labels outside the classes. On devices: LibTorch's kernels, for any
+// tensor, without waiting; labels outside the classes count for no class.
 
 RightCount count_right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
 at::Tensor right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);

@@ -27,7 +27,7 @@ using detail::ScoreTask;
 
 constexpr double curve_nan = std::numeric_limits<double>::quiet_NaN();
 
-// Positives and negatives at or above each distinct score, from the highest.
+// Positives and negatives at or above each distinct score, highest score first.
 struct Steps {
   std::vector<double> scores;
   std::vector<double> positives;
@@ -59,7 +59,7 @@ at::Tensor to_tensor(const std::vector<double>& values, at::Device device) {
   return out.to(device);
 }
 
-// The steps of all classes, on the host.
+// The steps of all classes, computed on the host.
 std::vector<Steps> all_steps(const std::pair<at::Tensor, at::Tensor>& data, const ScoreTask& task, const char* where) {
   const auto [scores, targets] = detail::checked_scores(data.first.cpu(), data.second.cpu(), task, where);
   std::vector<Steps> out;
@@ -89,7 +89,7 @@ RocCurve exact_roc(const Steps& steps, at::Device device) {
   return {to_tensor(fpr, device), to_tensor(tpr, device), to_tensor(thresholds, device)};
 }
 
-// `absent`: the recall of a class without positives.
+// `absent`: recall of a class without positives.
 PrecisionRecallCurve exact_precision_recall(const Steps& steps, double absent, at::Device device) {
   const std::size_t n = steps.scores.size();
   std::vector<double> precision(n + 1, 1.0);
@@ -194,7 +194,7 @@ at::Tensor rows_of(const std::vector<Curve>& curves, Task task) {
   return at::stack(rows);
 }
 
-// `exact` takes steps, a task and a device, `binned` the counts of binned_scores.
+// `exact` takes steps, a task and a device; `binned` takes the counts of binned_scores.
 template <class Exact, class Binned>
 MetricFunc curve_metric(const char* name, const char* where, const ScoreTask& task, const CurveMetricOptions& options,
                         Exact exact, Binned binned) {

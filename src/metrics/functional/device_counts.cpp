@@ -1,4 +1,4 @@
-// Counting by LibTorch's kernels, without a wait.
+// Counting with LibTorch's kernels, without waiting.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -15,7 +15,7 @@ namespace {
 struct DeviceDecisions {
   at::Tensor labels;     // int64
   at::Tensor predicted;  // int64
-  at::Tensor counted;    // bool; undefined if all count
+  at::Tensor counted;    // bool; undefined if all labels count
 };
 
 at::Tensor with_counted(const at::Tensor& mask, const at::Tensor& counted) {
@@ -30,8 +30,8 @@ at::Tensor among_classes(const at::Tensor& labels, const ClassRule& rule) {
   return labels.ge(0).bitwise_and_(labels.lt(rule.num_classes));
 }
 
-// Number of scores that rank before that of the label, as in the host's loop: by value, nan first, and by position if
-// equal, unlike LibTorch's topk.
+// Number of scores that rank before that of the label, as in the host's loop: by value, nan first; equal scores by
+// position, unlike LibTorch's topk.
 at::Tensor ranks_of(const at::Tensor& scores, const at::Tensor& labels) {
   const at::Tensor label = labels.clamp(0, scores.size(1) - 1).unsqueeze(1);
   const at::Tensor own = scores.gather(1, label);
@@ -59,7 +59,7 @@ DeviceDecisions decide(const at::Tensor& scores, const at::Tensor& targets, cons
   return out;
 }
 
-// How often each of `size` numbers is in `index`; uncounted ones go to an extra element, cut off after.
+// Counts each of `size` values in `index`; uncounted values go to an additional element, which is cut off.
 at::Tensor histogram(const at::Tensor& index, const at::Tensor& counts, std::int64_t size) {
   const at::Tensor inside = with_counted(index.ge(0).bitwise_and_(index.lt(size)), counts);
   const at::Tensor place = index.masked_fill(inside.bitwise_not(), size);

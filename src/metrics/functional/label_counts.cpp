@@ -17,7 +17,7 @@ template <class T>
 void count_cells(const at::Tensor& scores, const std::int64_t* targets, const LabelRule& rule, std::int64_t* cells) {
   using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T* data = scores.const_data_ptr<T>();
-  // Rounded to the type of the scores, as in LibTorch's comparison.
+  // Rounded to the dtype of the scores, as in LibTorch's comparison.
   const auto threshold = static_cast<Number>(static_cast<T>(static_cast<Number>(rule.threshold)));
   const std::int64_t items = scores.numel() / rule.num_labels;
   for (std::int64_t item = 0; item < items; ++item) {
@@ -53,7 +53,7 @@ at::Tensor labels_on_host(const at::Tensor& scores, const at::Tensor& targets, c
       count_cells<double>(rows, label, rule, cells);
       break;
     default: {
-      // Labels: the threshold has no effect; 0.5 separates them.
+      // Labels: the threshold has no effect; 0.5 separates 0 and 1.
       LabelRule apart = rule;
       apart.threshold = 0.5;
       count_cells<double>(rows.to(at::kDouble), label, apart, cells);

@@ -19,7 +19,7 @@ using detail::ScoreTask;
 
 constexpr const char* log_loss_where = "metrics.log_loss";
 
-// From [columns, 3]: the mean over all decisions, or over labels.
+// From [columns, 3]: the mean over all decisions or over labels.
 MetricValue log_loss_of(const at::Tensor& sums, Average average) {
   if (average == Average::micro) {
     if (sums.is_cpu() && sums.size(0) == 1) {
@@ -29,7 +29,7 @@ MetricValue log_loss_of(const at::Tensor& sums, Average average) {
     const at::Tensor total = sums.sum(0);
     return MetricValue::sum(total.select(0, 0), total.select(0, 1).to(at::kLong));
   }
-  // A label with data has a value, nan or not; one without is excluded.
+  // A label with data has a value, perhaps nan; a label without data is left out.
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   at::Tensor values;
   at::Tensor weights;

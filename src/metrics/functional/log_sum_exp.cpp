@@ -11,12 +11,12 @@
 namespace danling::inline v0::metrics::detail {
 namespace {
 
-// Scores are added in this many columns, whatever the vector size: every CPU computes the same bits.
+// Scores are added in this many columns for every vector size, so that all CPUs compute the same bits.
 constexpr std::int64_t sum_columns = 32;
-// Number of scores added in float32 before they join the float64 sum.
+// Number of scores added in float32 before they are added to the float64 sum.
 constexpr std::int64_t sum_block = 64 * sum_columns;
 
-// Separately, since GCC 12 does not accept a template parameter as a vector's size.
+// A separate template, since GCC 12 rejects a template parameter as a vector's size.
 template <std::size_t bytes>
 struct VectorTypes;
 template <>
@@ -54,8 +54,8 @@ struct Vectors {
     std::memcpy(&out, &bits, sizeof(out));
   }
 
-  // exp of scores that are at most 0; below -87 it stays at 1.6e-38, which does not change a sum of at least 1. Cephes'
-  // expf: x = n * ln 2 + r, exp(r) by a polynomial, 2^n by the exponent's bits.
+  // exp of scores that are at most 0; below -87 it stays 1.6e-38, which does not change a sum of at least 1. Cephes'
+  // expf: x = n * ln 2 + r, exp(r) by a polynomial, 2^n through the exponent's bits.
   [[gnu::always_inline]] static void exp_of(Floats& x) {
     constexpr float to_integer = 0x1.8p23F;
     x = x < -87.0F ? Floats{} - 87.0F : x;
@@ -103,7 +103,7 @@ template <std::size_t bytes, class T>
 [[gnu::always_inline]] inline void reduce(const T* row, std::int64_t n, float& highest, double& sum) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   const std::int64_t whole = n / sum_columns * sum_columns;
-  // Padded with -inf, which raises no maximum and does not change the sum.
+  // Padded with -inf, which changes neither maximum nor sum.
   T rest[sum_columns];
   std::fill_n(rest, sum_columns, static_cast<T>(lowest));
   std::copy(row + whole, row + n, rest);

@@ -1,4 +1,4 @@
-// log(sum(exp(row))) in one pass for the highest score and one for the sum.
+// log(sum(exp(row))) in two passes: one for the highest score, one for the sum.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// The highest of a row and the logarithm of the sum of exp(score - highest): separate, so that large scores cost no
-/// digits.
+/// The highest score of a row and the logarithm of the sum of exp(score - highest). Separate, so that large scores lose
+/// no digits.
 struct LogSumExp {
   double highest;
   double rest;

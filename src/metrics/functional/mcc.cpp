@@ -13,7 +13,7 @@ namespace danling::inline v0::metrics {
 namespace detail {
 namespace {
 
-// torchmetrics' epsilon, float32's.
+// torchmetrics' epsilon: that of float32.
 constexpr double mcc_epsilon = 1.0 / (1 << 23);
 
 // Limit for two classes when the formula is 0 / 0.
@@ -49,7 +49,7 @@ double mcc_on_host(const at::Tensor& class_counts) {
   if (size == 2 && correct == 0.0) {
     return -1.0;
   }
-  // Class by class, since items² and the number subtracted from it differ by little when one class has nearly all.
+  // Summed by class, since items² and the number subtracted from it are close when one class has nearly all items.
   double variance_predicted = 0.0;
   double variance_target = 0.0;
   double covariance = 0.0;

@@ -1,4 +1,4 @@
-// Moments of a batch on the host: computed in blocks that fit the nearest cache, then merged.
+// Moments of a batch on the host: computed in blocks that fit the L1 cache, then merged.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t block_rows = 1024;
 
-/// The sums that a block needs.
+/// The sums that a block must compute.
 struct Needs {
   bool pred = false;
   bool target = false;
@@ -45,8 +45,8 @@ constexpr Needs needs_of(MomentParts parts) {
   return {.pred = true, .target = true, .error = true, .absolute = true, .relative = true};
 }
 
-// The sum of a term over samples, in lanes, which the compiler turns into the vectors that a CPU has; their number
-// decides the bits. One loop per sum: the compiler does not vectorise several in one.
+// The sum of a term over samples, in lanes that the compiler maps to the CPU's vectors; the number of lanes decides the
+// bits. One loop per sum: the compiler does not vectorize several sums in one loop.
 template <class Term>
 [[gnu::always_inline]] inline double sum_of(std::int64_t n, const Term& term) {
   constexpr std::int64_t lanes = 8;
@@ -63,14 +63,14 @@ template <class Term>
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// Of one variable.
+// Mean and spread of one variable.
 struct Spread {
   double mean = 0.0;
   double rest = 0.0;  // rounding error of the mean
   double squares = 0.0;
 };
 
-// Shifted by the first sample, then corrected for the rounding error of the mean: a constant has exactly no spread.
+// Shifted by the first sample, then corrected for the mean's rounding error: a constant has a spread of exactly 0.
 template <class Value>
 [[gnu::always_inline]] inline void add_spread(std::int64_t n, const Value& value, Spread& out) {
   const auto size = static_cast<double>(n);
@@ -151,7 +151,7 @@ bool any_nan(const Moments<double>& m) {
   return std::isnan(sums);
 }
 
-// Marks counted samples: those without a nan among their targets.
+// Marks counted samples: those without a nan target.
 template <class T>
 void find_counted(const T* targets, std::int64_t rows, std::int64_t num_outputs, bool* counted) {
   for (std::int64_t i = 0; i < rows; ++i, targets += num_outputs) {
@@ -162,7 +162,7 @@ void find_counted(const T* targets, std::int64_t rows, std::int64_t num_outputs,
   }
 }
 
-// The counted samples of one output; returns their number.
+// Copies the counted samples of one output; returns their number.
 template <class T>
 std::int64_t gather_column(const T* preds, const T* targets, const bool* counted, std::int64_t rows,
                            std::int64_t num_outputs, double* pred_column, double* target_column) {
@@ -206,7 +206,7 @@ void add_rows(const at::Tensor& preds, const at::Tensor& targets, std::int64_t n
                        num_outputs, total);
     }
   };
-  // Parts of fixed sizes, so that the number of threads does not change the result.
+  // Parts of fixed size: the number of threads does not change the result.
   constexpr std::int64_t part_rows = 64 * block_rows;
   const std::int64_t num_parts = (rows + part_rows - 1) / part_rows;
   if (num_parts <= 1) {

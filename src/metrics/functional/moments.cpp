@@ -39,7 +39,8 @@ X distance(const Mean<X>& a, const Mean<X>& b) {
   return (b.mean - a.mean) + (b.rest - a.rest);
 }
 
-// Starts from the mean of more samples and moves it by a share of the distance between `a` and `b`: the smaller move.
+// Starts from the mean of the larger part and moves it by a share of the distance between `a` and `b`: the smaller
+// move.
 Mean<double> merged_mean(const Mean<double>& a, const Mean<double>& b, double by, double share) {
   return share > 0.5 ? shifted(b, by * (share - 1.0)) : shifted(a, by * share);
 }
@@ -50,7 +51,7 @@ Mean<at::Tensor> merged_mean(const Mean<at::Tensor>& a, const Mean<at::Tensor>& 
                              by * at::where(more, share - 1.0, share));
 }
 
-// Older states have moments without the rests of their means.
+// Older states lack the rests of the means.
 at::Tensor saved_without_rests(const at::Tensor& saved) {
   constexpr std::int64_t num_rests = 3;
   if (saved.dim() != 2 || saved.size(1) != num_moments - num_rests) {
@@ -159,7 +160,7 @@ at::Tensor moments_on_device(const at::Tensor& preds, const at::Tensor& targets,
   const at::Tensor divisor = n.clamp_min(1.0);
   const at::Tensor error = target - pred;
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  // The minimum replaces the first value of the host's loop, which would need a wait.
+  // The minimum replaces the first value, which the host's loop uses: reading that would need a wait.
   const auto mean_of = [&](const at::Tensor& x) {
     const at::Tensor least = at::where(n.gt(0), at::where(counted, x, infinity).amin(0), 0.0);
     return least + at::where(counted, x - least, 0.0).sum(0) / divisor;

@@ -19,8 +19,8 @@
 namespace danling::inline v0::metrics::detail {
 
 /// Moments of one output, in the order of a tensor [num_outputs, num_moments]. X: double, or a tensor of one value per
-/// output. Means and central sums, so that nothing cancels; the error, target - prediction, has separate ones, since it
-/// may be tiny beside both. A constant has a sum of squares of exactly 0.
+/// output. Stores means and central sums to avoid cancellation; the error, target - prediction, has separate moments,
+/// since it may be tiny compared to both. A constant has a sum of squares of exactly 0.
 template <class X>
 struct Moments {
   X n;
@@ -33,14 +33,14 @@ struct Moments {
   X products;  // of predictions times targets
   X abs_error;
   X relative_error;
-  // The rounding errors of the means (compensation): without them, means that are large beside the spread lose digits.
+  // Rounding errors of the means (compensation): without them, means that are large compared to the spread lose digits.
   X rest_pred;
   X rest_target;
   X rest_error;
 };
 constexpr std::int64_t num_moments = 13;
 
-/// Moments that a one-shot metric needs; the others are then 0. Metrics of a container share all.
+/// Moments that a one-shot metric needs; the others are 0. Metrics of a container share all moments.
 enum class MomentParts {
   all,
   absolute,     ///< abs_error
@@ -51,17 +51,17 @@ enum class MomentParts {
   correlation,  ///< of predictions and targets
 };
 
-/// The moments of a batch. @throws MetricError for shapes that do not fit.
+/// The moments of a batch. @throws MetricError for invalid shapes.
 RunningSumsPtr running_moments(std::int64_t num_outputs, MomentParts parts = MomentParts::all);
 at::Tensor moments_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs,
                            MomentParts parts = MomentParts::all);
 at::Tensor moments_on_device(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs);
-/// Chan, Golub and LeVeque (1979).
+/// Merges as Chan, Golub and LeVeque (1979).
 void merge_row(double* row, const Moments<double>& more);
 void merge_moments_on_host(at::Tensor& total, const at::Tensor& more);
 void merge_moments_on_device(at::Tensor& total, const at::Tensor& more);
 
-/// @throws MetricError unless both are [N], or [N, num_outputs], and real.
+/// @throws MetricError unless both are real and of shape [N] or [N, num_outputs].
 void check_outputs(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs,
                    std::string_view where);
 
@@ -77,14 +77,14 @@ inline at::Tensor root(const at::Tensor& x) { return x.sqrt(); }
 
 inline constexpr double undefined_value = std::numeric_limits<double>::quiet_NaN();
 
-// torchmetrics' smallest divisor of mean_absolute_percentage_error.
+// The smallest divisor in torchmetrics' mean_absolute_percentage_error.
 inline constexpr double least_target = 1.17e-6;
 
 Moments<double> load_row(const double* row);
 Moments<double> moments_of(const at::Tensor& sums, std::int64_t output);
 Moments<at::Tensor> moments_of(const at::Tensor& sums);
 
-/// One value per output, by a formula that takes Moments of numbers (host) or of tensors (device): [num_outputs].
+/// One value per output, [num_outputs], from a formula over Moments of numbers (host) or of tensors (device).
 template <class Formula>
 at::Tensor by_output(const at::Tensor& sums, Formula formula) {
   if (!sums.is_cpu()) {
@@ -98,7 +98,7 @@ at::Tensor by_output(const at::Tensor& sums, Formula formula) {
   return out;
 }
 
-/// Reduces values by output. `weights`: the variance of the targets, or anything proportional to it.
+/// Reduces values over outputs. `weights`: the variance of the targets, or a value proportional to it.
 MetricValue reduce_outputs(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);
 double mean_output_on_host(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);
 at::Tensor mean_output_on_device(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);

@@ -1,4 +1,4 @@
-// Options by name.
+// Options parsed by name.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// The value of `name` in `names`, pairs of a name and a value. @throws ConfigError that lists the names.
+/// Returns the value of `name` in `names`, pairs of a name and a value. @throws ConfigError that lists the names.
 template <class Names>
 auto parse_name(const Names& names, std::string_view name, std::string_view where) {
   std::vector<std::string> known;

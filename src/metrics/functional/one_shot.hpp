@@ -21,7 +21,7 @@ inline MultilabelOptions multilabel_options(const ClassificationOptions& options
   return {.average = options.average, .threshold = options.threshold, .ignore_index = options.ignore_index};
 }
 
-/// Preprocesses for the task of `options`, and computes. A float64 tensor on the device of the input.
+/// Preprocesses for the task of `options` and computes the metric. A float64 tensor on the device of the input.
 inline at::Tensor value_once(const MetricFunc& metric, const at::Tensor& input, const at::Tensor& target,
                              const ClassificationOptions& options) {
   const c10::NoGradGuard no_grad;
@@ -29,8 +29,8 @@ inline at::Tensor value_once(const MetricFunc& metric, const at::Tensor& input, 
   return metric.compute(MetricState(std::move(preds), std::move(targets))).tensor();
 }
 
-/// The same with a metric from one of three factories, by task: of the binary options, of the number of classes and the
-/// multiclass options, of the number of labels and the multilabel options.
+/// The same with a metric from one of three factories, by task: binary takes the binary options, multiclass the number
+/// of classes and the multiclass options, multilabel the number of labels and the multilabel options.
 template <class Binary, class Multiclass, class Multilabel>
 at::Tensor value_once(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options,
                       Binary binary, Multiclass multiclass, Multilabel multilabel) {
@@ -41,11 +41,11 @@ at::Tensor value_once(const at::Tensor& input, const at::Tensor& target, const C
                     input, target, options);
 }
 
-/// @throws MetricError when `options` set an average or a top_k, which have no meaning for `metric`.
+/// @throws MetricError when `options` set an average or a top_k, which have no effect on the metric.
 inline void check_plain(const ClassificationOptions& options, const char* where) {
   check<MetricError>(options.average == Average::macro && options.top_k == 1, where,
-                     "expected no average and no top_k but their defaults, macro and 1, got ",
-                     to_string(options.average), " and ", options.top_k);
+                     "expected average macro and top_k 1, their defaults, got ", to_string(options.average), " and ",
+                     options.top_k);
 }
 
 }  // namespace danling::inline v0::metrics::detail

@@ -49,7 +49,7 @@ void check_vocabulary(const at::Tensor& labels, std::int64_t vocabulary, std::op
 
 constexpr std::int64_t scores_per_task = 1 << 15;
 
-// [the sum of -log p, the number of counted targets].
+// Returns [the sum of -log p, the number of counted targets].
 template <class T>
 at::Tensor sums_on_host(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
   const std::int64_t vocabulary = rows.size(1);
@@ -68,7 +68,7 @@ at::Tensor sums_on_host(const at::Tensor& rows, const at::Tensor& labels, std::o
   });
   at::Tensor out = at::zeros({2}, at::kDouble);
   auto* sums = out.mutable_data_ptr<double>();
-  // In the rows' order, whatever the number of threads.
+  // In row order, independent of the number of threads.
   for (std::int64_t i = 0; i < rows.size(0); ++i) {
     if (counts(i)) {
       sums[0] += losses[static_cast<std::size_t>(i)];
@@ -78,8 +78,8 @@ at::Tensor sums_on_host(const at::Tensor& rows, const at::Tensor& labels, std::o
   return out;
 }
 
-// The same on any device and of any dtype, by LibTorch's kernels. In blocks that fit caches: a copy of all logits would
-// double the memory.
+// The same on any device and for any dtype, with LibTorch's kernels. Works in blocks that fit caches: a copy of all
+// logits would double the memory.
 at::Tensor sums_by_kernels(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
   const std::int64_t vocabulary = rows.size(1);
   at::Tensor out = at::zeros({2}, rows.options().dtype(at::kDouble));
@@ -95,7 +95,7 @@ at::Tensor sums_by_kernels(const at::Tensor& rows, const at::Tensor& labels, std
     const at::Tensor counted = ignore_index ? detail::not_ignored(label, *ignore_index) : at::Tensor();
     const at::Tensor index = label.clamp(0, vocabulary - 1).unsqueeze(1);
     const at::Tensor own = scores.gather(1, index).squeeze(1).to(at::kDouble);
-    // Subtract large scores before adding the small logarithm.
+    // Subtract large scores first, then add the small logarithm.
     const at::Tensor highest = scores.amax(1, /*keepdim=*/true);
     at::Tensor loss =
         (scores - highest).exp_().sum(1).to(at::kDouble).log_() + (highest.squeeze(1).to(at::kDouble) - own);

@@ -72,7 +72,7 @@ MetricFunc binary_specificity(const BinaryOptions& options) {
 MetricFunc multiclass_specificity(std::int64_t num_classes, const MulticlassOptions& options) {
   const auto rule = detail::class_rule(num_classes, options);
   if (options.average == Average::micro) {
-    // A wrong label is one false positive among the other classes of each label.
+    // A wrong label is one false positive for one of the other classes.
     const double others = static_cast<double>(num_classes - 1);
     return detail::multiclass_share("specificity", 1.0 / others, 1.0 - 1.0 / others, /*higher_is_better=*/true, rule);
   }

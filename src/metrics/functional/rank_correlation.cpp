@@ -26,7 +26,7 @@ struct Columns {
   std::vector<double> targets;
 };
 
-// The samples that have a target in every output.
+// The samples without a nan target.
 std::vector<std::int64_t> counted_rows(const at::Tensor& targets, std::int64_t num_outputs) {
   const auto* target = targets.const_data_ptr<double>();
   std::vector<std::int64_t> out;
@@ -39,7 +39,7 @@ std::vector<std::int64_t> counted_rows(const at::Tensor& targets, std::int64_t n
   return out;
 }
 
-// One output of these samples; returns false when a prediction is nan.
+// Reads one output of these samples; returns false when a prediction is nan.
 bool read_columns(const at::Tensor& preds, const at::Tensor& targets, const std::vector<std::int64_t>& rows,
                   std::int64_t num_outputs, std::int64_t output, Columns& out) {
   const double* pred = preds.const_data_ptr<double>() + output;
@@ -104,7 +104,7 @@ double pairs_among(std::size_t count) {
 }
 
 struct DenseRanks {
-  std::vector<std::uint32_t> ranks;  // equal values share one, and none is left out
+  std::vector<std::uint32_t> ranks;  // equal values share a rank, and no rank is skipped
   double tied_pairs = 0.0;
   double distinct = 0.0;
 };
@@ -123,7 +123,7 @@ DenseRanks dense_ranks(const std::vector<double>& values) {
   return out;
 }
 
-// Sorts, and counts the pairs that were in the wrong order: a merge sort from short runs.
+// Sorts, and counts the pairs in the wrong order: a merge sort from short runs.
 double sort_and_count(std::vector<std::uint32_t>& values) {
   constexpr std::size_t run = 16;
   const std::size_t n = values.size();
@@ -148,7 +148,7 @@ double sort_and_count(std::vector<std::uint32_t>& values) {
       std::size_t left = begin;
       std::size_t right = middle;
       std::size_t to = begin;
-      // Without a branch on the values, which CPUs cannot predict.
+      // Avoids a branch on the values, which CPUs cannot predict.
       while (left < middle && right < end) {
         const std::uint32_t a = values[left];
         const std::uint32_t b = values[right];
@@ -233,7 +233,7 @@ at::Tensor spearman_on_device(const at::Tensor& preds, const at::Tensor& targets
   const at::Tensor n = counted.sum();
   const at::Tensor weights = counted.to(at::kDouble);
   const auto ranks = [&](const at::Tensor& x) {
-    // Binary search fails among nan.
+    // Binary search fails if there are nan.
     const at::Tensor columns = at::where(x.isnan(), 0.0, x).t().contiguous();
     const auto [sorted, order] = at::sort(columns, /*dim=*/1, /*descending=*/false);
     // Number of counted samples before each position.

@@ -1,4 +1,4 @@
-// Correlations of ranks, by output.
+// Rank correlations per output.
 #pragma once
 
 #include <cstdint>

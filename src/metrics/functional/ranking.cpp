@@ -31,7 +31,7 @@ struct RankingMetric {
 constexpr RankingMetric auroc_metric = {"auroc", "metrics.auroc", detail::row_auroc};
 constexpr RankingMetric auprc_metric = {"auprc", "metrics.auprc", detail::row_auprc};
 
-// [num_ranking_rows, columns] from a state: exact, shared by all metrics that rank the same task.
+// [num_ranking_rows, columns] from a state: exact ranks, shared by all metrics of the same task.
 at::Tensor ranks_of(const MetricState& state, const ScoreTask& task, const std::string& key, const char* where) {
   return state.shared(key, [&] {
     const auto [scores, targets] = detail::checked_scores(state.preds(), state.targets(), task, where);

@@ -1,4 +1,4 @@
-// Ranks of scores counted above even thresholds.
+// Ranking results from scores counted above even thresholds.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -43,7 +43,7 @@ void count_columns(const at::Tensor& scores, const at::Tensor& targets, const Sc
         continue;
       }
       const auto score = static_cast<double>(score_data[i * column.stride]);
-      // An estimate, which rounding may put off by one.
+      // An estimate; rounding may shift it by one.
       std::int64_t reached = num + 1;
       if (!std::isnan(score)) [[likely]] {
         reached = static_cast<std::int64_t>(std::clamp(score, 0.0, 1.0) * last) + 1;
@@ -138,7 +138,7 @@ at::Tensor rank_bins_on_host(const at::Tensor& bins) {
       data[row_auprc * columns + c] = bins_nan;
       continue;
     }
-    // The highest threshold is the first point of the curve: the area before it is not counted, as in torchmetrics.
+    // The highest threshold is the first point of the curve: the area before it does not count, as in torchmetrics.
     std::int64_t below_negatives = counts[num * 2];
     std::int64_t above = counts[num * 2 + 1];
     std::int64_t twice_pairs = 0;

@@ -1,4 +1,4 @@
-// Ranks of exact scores, on the host and on devices.
+// Ranking results from exact scores, on the host and on devices.
 #include <algorithm>
 #include <limits>
 
@@ -42,7 +42,7 @@ Ranked rank_column(SortedScores<T> sorted) {
   }
   std::int64_t above = 0;        // positives
   std::int64_t above_all = 0;    // samples
-  std::int64_t twice_pairs = 0;  // pairs of a negative and a positive above it, ties half
+  std::int64_t twice_pairs = 0;  // pairs of a negative and a positive above it; ties count half
   double precision_sum = 0.0;
   sorted.each_distinct([&](T, std::int64_t more_positives, std::int64_t more_negatives) {
     twice_pairs += more_negatives * (2 * above + more_positives);
@@ -71,11 +71,11 @@ double partial_auroc(SortedScores<T> sorted, double max_fpr) {
   if (positives == 0.0 || negatives == 0.0) {
     return 0.0;
   }
-  // In counts, so that the area is exact up to the cut.
+  // In counts, so that the area is exact up to the limit.
   std::int64_t above = 0;
   std::int64_t above_negatives = 0;
   std::int64_t twice_area = 0;
-  double beyond = -1.0;  // the area of the step that the cut goes through
+  double beyond = -1.0;  // the area of the step that the limit cuts
   sorted.each_distinct([&](T, std::int64_t more_positives, std::int64_t more_negatives) {
     if (beyond >= 0.0) {
       return;
@@ -133,7 +133,7 @@ void exclude_absent(double* ranks, std::int64_t columns) {
   }
 }
 
-// 0, then the running sums along the last dimension.
+// 0, followed by the running sums along the last dimension.
 at::Tensor sums_before(const at::Tensor& counts) {
   const at::Tensor zero = at::zeros({counts.size(0), 1}, counts.options().dtype(at::kLong));
   return at::cat({zero, counts.cumsum(1, at::kLong)}, 1);
@@ -143,7 +143,7 @@ struct SortedColumns {
   at::Tensor positives;         // [columns, samples], sorted by score
   at::Tensor positives_before;  // [columns, samples + 1]
   at::Tensor negatives_before;
-  at::Tensor first;  // of each sample: the first of the same score, and the one after the last
+  at::Tensor first;  // per sample: the first with the same score, and the one after the last
   at::Tensor last;
   at::Tensor has_nan;
 };
@@ -151,7 +151,7 @@ struct SortedColumns {
 SortedColumns sort_columns(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task) {
   const ColumnTensors columns = column_tensors(scores, targets, task);
   at::Tensor nan = columns.scores.isnan();
-  // Binary search fails among nan.
+  // Binary search fails if there are nan.
   const auto [sorted, order] =
       at::sort(at::where(nan, 0.0, columns.scores).contiguous(), /*dim=*/1, /*descending=*/false);
   SortedColumns out;
@@ -208,7 +208,7 @@ at::Tensor rank_on_device(const at::Tensor& scores, const at::Tensor& targets, c
   const SortedColumns sorted = sort_columns(scores, targets, task);
   const at::Tensor positives = sorted.positives_before.select(1, -1);
   const at::Tensor negatives = sorted.negatives_before.select(1, -1);
-  // For a positive: negatives below it, ties half, twice; and the number of samples at or above it.
+  // For a positive: twice the number of negatives below it, ties half; and the number of samples at or above it.
   const at::Tensor twice =
       sorted.negatives_before.gather(1, sorted.first) + sorted.negatives_before.gather(1, sorted.last);
   const at::Tensor pairs = at::where(sorted.positives, twice, 0).sum(1).to(at::kDouble);
@@ -246,7 +246,7 @@ at::Tensor partial_area(const at::Tensor& fpr, const at::Tensor& tpr, double max
   if (max_fpr >= 1.0) {
     return whole;
   }
-  // The first point beyond, if any: a curve that stays at 0 has none.
+  // The first point beyond; a curve that stays at 0 has none.
   const at::Tensor limit = at::full({fpr.size(0), 1}, max_fpr, fpr.options());
   const at::Tensor stop = at::searchsorted(fpr, limit, /*out_int32=*/false, /*right=*/true).clamp(1, fpr.size(1) - 1);
   const at::Tensor left = fpr.gather(1, stop - 1);
@@ -255,7 +255,7 @@ at::Tensor partial_area(const at::Tensor& fpr, const at::Tensor& tpr, double max
   const at::Tensor tpr_left = tpr.gather(1, stop - 1);
   const at::Tensor cut = tpr_left + weight * (tpr.gather(1, stop) - tpr_left);
   const at::Tensor inside = fpr.le(limit);
-  // The points beyond collapse to the limit, and add no area.
+  // The points beyond collapse to the limit and add no area.
   const at::Tensor area = at::trapezoid(at::where(inside, tpr, cut), at::where(inside, fpr, limit), -1);
   const double least = 0.5 * max_fpr * max_fpr;
   const at::Tensor standard = 0.5 * (1.0 + (area - least) / (max_fpr - least));

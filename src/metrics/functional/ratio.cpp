@@ -239,7 +239,7 @@ MetricFunc multiclass_share(std::string name, double scale, double offset, bool 
           .labels_only = true,
           .higher_is_better = higher_is_better,
           .compute = [=](const MetricState& state) {
-            // A step of a stream avoids the allocations of a tensor.
+            // Avoids the allocations of a tensor at each step of a stream.
             return !state.has(sums) && state.preds().defined() && state.preds().is_cpu()
                        ? right_share(right_of_batch(state.preds(), state.targets(), rule), scale, offset)
                        : right_share(state.sums(sums), scale, offset);

@@ -20,12 +20,12 @@ using detail::MomentParts;
 using detail::root;
 using detail::undefined_value;
 
-// The mean of errors and their spread are nan if one is infinite; only the sum of absolute errors shows it.
+// The mean and the spread of errors are nan if an error is infinite; only the sum of absolute errors shows it.
 const auto squared_error_sum = [](const auto& m) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   return choose(m.abs_error == infinity, infinity, m.squares_error + m.n * m.mean_error * m.mean_error);
 };
-// 1 - rest / spread; if the divisor is 0, scikit-learn's value: 1 if the rest is 0, else 0, but nan for nan.
+// 1 - rest / spread. For a divisor of 0 scikit-learn's value: 1 if the rest is 0, else 0, but nan for nan.
 const auto explained_share = [](const auto& rest, const auto& spread) {
   return choose(rest == 0.0, 1.0, choose(spread == 0.0, 0.0 / (1.0 + rest), 1.0 - rest / spread));
 };
@@ -35,7 +35,7 @@ void check_error_options(const RegressionErrorOptions& options, const char* wher
                      "expected multioutput raw_values or uniform_average, got variance_weighted");
 }
 
-// A mean over samples, from sums by output. A single number stays a sum, which is exact over batches.
+// A mean over samples from the sums per output. A single number stays a sum, which is exact over batches.
 template <class Sum>
 MetricFunc mean_error(const char* name, const char* where, const RegressionErrorOptions& options, MomentParts parts,
                       Sum sum_of) {

@@ -17,7 +17,7 @@ namespace {
 
 using danling::detail::tensor_text;
 
-// One pass without branches; the message is made only where one is needed.
+// One pass without branches; the message is built only on an error.
 void check_targets(const at::Tensor& targets, const ScoreTask& task, std::string_view where) {
   const std::int64_t highest = task.task == Task::multiclass ? task.num - 1 : 1;
   const std::int64_t ignored = task.ignore_index.value_or(0);

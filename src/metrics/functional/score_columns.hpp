@@ -1,4 +1,4 @@
-// Scores and targets of a task, class by class: each class is a separate binary problem.
+// Scores and targets of a task by class: each class is a separate binary problem.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ScoreTask {
   bool flat = false;
 
   std::int64_t columns() const { return task == Task::binary || flat ? 1 : num; }
-  /// A text unique to the fields above, for keys of shared work.
+  /// A text that identifies the fields above, for keys of shared work.
   std::string text() const;
 };
 
@@ -32,7 +32,7 @@ struct ScoreColumn {
   std::int64_t stride = 1;
   std::int64_t target_offset = 0;
   std::int64_t target_stride = 1;
-  /// The target value of a positive.
+  /// The target value that marks a positive.
   std::int64_t positive = 1;
 };
 
@@ -41,8 +41,8 @@ void check_size(const ScoreTask& task, std::string_view where);
 
 ScoreColumn column_of(const ScoreTask& task, std::int64_t column);
 
-/// Contiguous float or double scores and int64 targets of shapes that fit the task. `where` names the metric.
-/// @throws MetricError when they do not; on the host also for labels outside the task's.
+/// Contiguous float or double scores and int64 targets with valid shapes for the task. `where` names the metric.
+/// @throws MetricError for other shapes; on the host also for labels outside the task's range.
 std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const at::Tensor& targets,
                                                  const ScoreTask& task, std::string_view where);
 
@@ -54,8 +54,8 @@ struct ColumnTensors {
 };
 ColumnTensors column_tensors(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
 
-/// Reduces values by class. Excludes classes whose value is nan, but a nan weight means that the data were
-/// nan, and makes the average nan. `weights`: positives by class. Never waits.
+/// Averages values over classes. Leaves out classes whose value is nan; a nan weight means that the data contained nan,
+/// and makes the average nan. `weights`: positives per class. Never waits.
 MetricValue average_classes(const at::Tensor& values, const at::Tensor& weights, Average average);
 double average_on_host(const at::Tensor& values, const at::Tensor& weights, Average average);
 at::Tensor average_on_device(const at::Tensor& values, const at::Tensor& weights, Average average);
@@ -70,7 +70,7 @@ void visit_scores(const at::Tensor& scores, Visit&& visit) {
   }
 }
 
-/// A float64 vector of host memory.
+/// A float64 vector in host memory.
 at::Tensor host_vector(std::int64_t size);
 
 }  // namespace danling::inline v0::metrics::detail

@@ -28,7 +28,7 @@ std::pair<at::Tensor, at::Tensor> preprocess_scores(const at::Tensor& input, con
 std::pair<at::Tensor, at::Tensor> preprocess_outputs(const at::Tensor& input, const at::Tensor& target,
                                                      std::int64_t num_outputs) {
   const c10::NoGradGuard no_grad;
-  // The metrics skip samples whose target is nan, without a copy of the others.
+  // The metrics skip samples with a nan target; no copy of the others is needed.
   return preprocess_regression(input, target, num_outputs, /*ignore_nan=*/false);
 }
 

@@ -1,4 +1,4 @@
-// The scores of one class with their labels, sorted.
+// The scores and labels of one class, sorted.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Sorts `size` keys ascending by all bits but the lowest, and returns their location: `keys` or `scratch`. Radix
-/// passes over the highest bits in which the keys differ, at most three; short runs that remain (of 64-bit
-/// keys that share their first 33 such bits) are sorted by comparison.
+/// Sorts `size` keys in ascending order by all bits but the lowest, and returns their location: `keys` or `scratch`. At
+/// most three radix passes over the highest bits in which the keys differ; remaining short runs (64-bit keys that share
+/// the first 33 such bits) are sorted by comparison.
 template <class Key>
 Key* sort_packed(Key* keys, Key* scratch, std::int64_t size) {
   constexpr std::int64_t small = 512;
@@ -80,14 +80,14 @@ Key* sort_packed(Key* keys, Key* scratch, std::int64_t size) {
   return keys;
 }
 
-/// Packs each score with its label into one integer: magnitude, then label. Scores below zero are stored separately, so
-/// that the sign needs no bit.
+/// Packs each score with its label into one integer: magnitude, then label. Negative scores are stored separately, so
+/// the sign needs no bit.
 template <class T>
 class SortedScores {
  public:
   using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
-  /// Reads the `size` samples of a column, except those whose target is ignored.
+  /// Reads the `size` samples of a column; skips those whose target is ignored.
   SortedScores(const T* scores, const std::int64_t* targets, std::int64_t size, const ScoreColumn& column,
                std::optional<std::int64_t> ignore_index)
       : keys_(std::make_unique_for_overwrite<Key[]>(static_cast<std::size_t>(size))) {
@@ -114,7 +114,7 @@ class SortedScores {
     if (larger >= small) {
       scratch_ = std::make_unique_for_overwrite<Key[]>(static_cast<std::size_t>(larger));
     }
-    // The results may be in the scratch memory: each part is read before the other is sorted.
+    // The results may lie in the scratch memory: read each part before sorting the other.
     below_zero_ = keys_.get() + back;
   }
 
@@ -122,7 +122,7 @@ class SortedScores {
   std::int64_t num_positive() const { return num_positive_; }
   bool has_nan() const { return has_nan_; }
 
-  /// Calls `visit(score, positives, negatives)` for each distinct score, highest first. Once.
+  /// Calls `visit(score, positives, negatives)` for each distinct score, highest first. Call it once.
   template <class Visit>
   void each_distinct(Visit&& visit) {
     const Key* keys = sort_packed(keys_.get(), scratch_.get(), front_);

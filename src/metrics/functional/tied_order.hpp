@@ -1,4 +1,4 @@
-// The order of numbers, with equal ones together.
+// The sorted order of numbers, with ties grouped.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Sorts by the bits from `low` on, by radix passes over those that differ. Stable.
+/// Sorts by the bits from `low` on, with radix passes over those that differ. Stable.
 inline void sort_bits(std::vector<std::uint64_t>& keys, int low) {
   std::uint64_t any = 0;
   std::uint64_t all = ~std::uint64_t{0};
@@ -42,17 +42,17 @@ inline void sort_bits(std::vector<std::uint64_t>& keys, int low) {
   }
 }
 
-/// The bits of a number, ordered as the numbers: 0 and -0 are equal. No nan.
+/// Maps a number to bits that have the same order: 0 and -0 are equal. Not for nan.
 inline std::uint64_t ordered_bits(double number) {
   constexpr std::uint64_t sign = std::uint64_t{1} << 63;
   const auto bits = std::bit_cast<std::uint64_t>(number + 0.0);
   return (bits & sign) != 0 ? ~bits : bits | sign;
 }
 
-/// Position of the value of an element of `order`, as passed by for_each_tie.
+/// The position of an element of `order`, as passed by for_each_tie.
 inline std::size_t position_of(std::uint64_t element) { return static_cast<std::uint32_t>(element); }
 
-/// Calls `visit(begin, end, order)` for each run of equal values, from the lowest. Fewer than 2^32 values, no nan.
+/// Calls `visit(begin, end, order)` for each run of equal values, lowest first. Fewer than 2^32 values, no nan.
 template <class Visit>
 void for_each_tie(const std::vector<double>& values, Visit visit) {
   std::uint64_t any = 0;
@@ -62,8 +62,8 @@ void for_each_tie(const std::vector<double>& values, Visit visit) {
     any |= bits;
     all &= bits;
   }
-  // The highest 32 of the differing bits precede the position. If there are more, a run that they do not separate is
-  // sorted by comparison.
+  // The highest 32 differing bits precede the position. If more bits differ, runs that these do not separate are sorted
+  // by comparison.
   const std::uint64_t differing = any ^ all;
   const auto high = static_cast<int>(std::bit_width(differing));
   const int zeros = differing == 0 ? 0 : std::countr_zero(differing);

@@ -1,4 +1,4 @@
-// Loops compiled for several kinds of CPUs.
+// Loops compiled for several CPU types.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace danling::inline v0::metrics::detail {
 
 #if defined(__x86_64__)
-// Without FMA, so that every CPU computes the same bits.
+// Without FMA, so that all CPUs compute the same bits.
 template <class Work>
 [[gnu::target("avx2")]] void run_avx2(const Work& work) {
   work();
@@ -25,8 +25,8 @@ template <class Work>
 }
 #endif
 
-/// Runs `work`, an inlined lambda (`[&]() __attribute__((always_inline)) {...}`), in the variant for AVX2 if the CPU
-/// and LibTorch's ATEN_CPU_CAPABILITY allow it. Functions that it calls must be inlined too.
+/// Runs `work`, an inlined lambda (`[&]() __attribute__((always_inline)) {...}`), in the AVX2 variant if the CPU and
+/// LibTorch's ATEN_CPU_CAPABILITY allow it. The functions it calls must be inlined too.
 template <class Work>
 void run_vectors(const Work& work) {
 #if defined(__x86_64__)
@@ -39,7 +39,7 @@ void run_vectors(const Work& work) {
   work();
 }
 
-/// The same for a `work` that uses vectors explicitly; called with the CPU's vector size in bytes, as a
+/// The same for a `work` that uses vectors explicitly: it takes the CPU's vector size in bytes, as a
 /// std::integral_constant.
 template <class Work>
 void run_vectors_of_bytes(const Work& work) {

@@ -10,33 +10,31 @@
 
 namespace danling::inline v0::metrics {
 
-// One-shot functions preprocess their input for the task and return float64 on its device: a scalar, or one value per
-// class or label for Average::none. Values are nan without counted samples. Nothing waits for a device.
+// One-shot functions preprocess their input for the task and return float64 on its device: a scalar, or for
+// Average::none one value per class or label. Without counted samples they return nan. Nothing waits for a device.
 // @throws MetricError as preprocess_classification, and for invalid options.
 
-/// The share of labels that were predicted. As `acc`. Exact over batches in a stream: binary, micro, and weighted
-/// multiclass, since these weigh by counted labels.
+/// The share of labels that were predicted; named "acc". In a stream exact over batches for binary, micro, and weighted
+/// multiclass, which all weigh by counted labels.
 ///
-/// Multiclass: for each class, the share of its targets that were predicted (its recall); Average::macro is over the
-/// classes that are a target or predicted (with top_k > 1: only those that are a target). Among equal scores the first
-/// is predicted, and nan is above all numbers. Multilabel: for each label, the share of correct decisions, 0 if none
-/// counts.
+/// Multiclass: the recall of each class. Average::macro is over the classes that occur as a target or a prediction
+/// (with top_k > 1: as a target). Of equal scores the first is predicted; nan ranks above all numbers. Multilabel: for
+/// each label, the share of correct decisions, 0 if none counts.
 MetricFunc binary_accuracy(const BinaryOptions& options = {});
 MetricFunc multiclass_accuracy(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_accuracy(std::int64_t num_labels, const MultilabelOptions& options = {});
 at::Tensor accuracy(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options = {});
 
-/// The mean of recall and specificity; multiclass: the mean recall of the classes, for Average::macro and `top_k` 1
-/// only. As `balanced_accuracy`.
+/// The mean of recall and specificity; multiclass: the mean recall of the classes, with Average::macro and `top_k` 1
+/// only. Named "balanced_accuracy".
 MetricFunc binary_balanced_accuracy(const BinaryOptions& options = {});
 MetricFunc multiclass_balanced_accuracy(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_balanced_accuracy(std::int64_t num_labels, const MultilabelOptions& options = {});
 at::Tensor balanced_accuracy(const at::Tensor& input, const at::Tensor& target,
                              const ClassificationOptions& options = {});
 
-/// One minus the accuracy of each class or label, averaged as accuracy is; exact over batches in the same cases. A
-/// class
-/// or label without targets has 1. As `hamming_loss`.
+/// One minus the accuracy of each class or label, averaged like the accuracy and exact over batches in the same cases.
+/// 1 for a class or label without targets. Named "hamming_loss".
 MetricFunc binary_hamming_loss(const BinaryOptions& options = {});
 MetricFunc multiclass_hamming_loss(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_hamming_loss(std::int64_t num_labels, const MultilabelOptions& options = {});

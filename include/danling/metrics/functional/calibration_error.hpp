@@ -1,4 +1,4 @@
-// How well predicted probabilities match observed frequencies.
+// Calibration error: the gap between predicted probabilities and observed frequencies.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace danling::inline v0::metrics {
 
-/// Norm of the bins' gaps between confidence and accuracy.
+/// Norm over the bins' gaps between confidence and accuracy.
 enum class CalibrationNorm {
-  l1,  ///< their mean by the size of the bins: the expected calibration error
+  l1,  ///< the mean, weighted by the size of the bins: the expected calibration error
   l2,  ///< the root of the mean square
-  max  ///< the largest: the maximum calibration error
+  max  ///< the largest gap: the maximum calibration error
 };
 
 /// @throws ConfigError that lists the names.
@@ -30,16 +30,15 @@ struct CalibrationErrorOptions {
   std::optional<std::int64_t> ignore_index = -100;
 };
 
-// The calibration error, torchmetrics' calibration_error, named "calibration_error": in bins of the confidence, the gap
-// between its mean and the share of correct predictions. Binary: the probability of 1 and the share of ones;
-// multiclass: the highest probability and how often its class is correct. Kept as sums per bin, which add up over
-// batches.
-// Lower is better. nan without data, and if a probability is nan. Nothing waits for a device.
+// torchmetrics' calibration_error, named "calibration_error". Bins samples by confidence; the gap of a bin is that
+// between its mean confidence and its share of correct predictions. Binary: the probability of 1 and the share of ones;
+// multiclass: the highest probability and the share of samples whose class has it. Stored as sums per bin, which merge
+// over batches. Lower is better. nan without data, or if a probability is nan. Nothing waits for a device.
 // @throws MetricError for invalid options, shapes and labels; labels are not checked on a device.
 MetricFunc binary_calibration_error(const CalibrationErrorOptions& options = {});
 MetricFunc multiclass_calibration_error(std::int64_t num_classes, const CalibrationErrorOptions& options = {});
 
-/// With `num_classes` multiclass, else binary.
+/// Multiclass with `num_classes`, else binary.
 struct CalibrationOptions {
   std::optional<std::int64_t> num_classes = std::nullopt;
   std::int64_t n_bins = 15;

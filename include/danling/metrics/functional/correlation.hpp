@@ -28,13 +28,13 @@ struct KendallOptions {
 
 // Shapes, nan, devices and names are as in regression.hpp. Higher is better.
 
-/// From the running moments. nan if predictions or targets are constant, also in the average over outputs.
+/// Computed from the running moments. nan if predictions or targets are constant, also in the average over outputs.
 MetricFunc pearson(const RegressionOptions& options = {});
-/// Lin's concordance from the running moments, with the unbiased variance as in torchmetrics. nan if predictions or
+/// Lin's concordance, from the running moments; with the unbiased variance, as in torchmetrics. nan if predictions or
 /// targets are constant.
 MetricFunc concordance(const RegressionOptions& options = {});
-/// Pearson's of ranks, ties sharing their mean rank; needs all predictions. 0 if predictions or targets are constant,
-/// as in torchmetrics; its 1e-6 in the denominator is omitted.
+/// Pearson's correlation of the ranks; ties share their mean rank. Needs all predictions. 0 if predictions or targets
+/// are constant, as in torchmetrics, but without its 1e-6 in the denominator.
 MetricFunc spearman(const RegressionOptions& options = {});
 /// Kendall's tau, in n log n (Knight, 1966); needs all predictions. nan if predictions or targets are constant.
 /// Computed on the host: waits for the device.

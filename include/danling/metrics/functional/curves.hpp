@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::metrics {
 
-/// Points by falling threshold, from (0, 0); float64. The first threshold of an exact curve is 1 and means "none".
+/// Points by falling threshold, from (0, 0); float64. An exact curve begins with threshold 1, which predicts nothing.
 struct RocCurve {
   at::Tensor fpr;
   at::Tensor tpr;
@@ -26,7 +26,7 @@ struct PrecisionRecallCurve {
   at::Tensor thresholds;
 };
 
-/// With `num_classes` multiclass, with `num_labels` multilabel, else binary.
+/// Multiclass with `num_classes`, multilabel with `num_labels`, else binary.
 struct CurveOptions {
   std::optional<std::int64_t> num_classes = std::nullopt;
   std::optional<std::int64_t> num_labels = std::nullopt;
@@ -35,32 +35,32 @@ struct CurveOptions {
   /// Dimension of the classes in the prediction; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
   Scores scores = Scores::detect;
-  /// Number of thresholds, evenly from 0 to 1, at least 2; one per distinct score when absent.
+  /// Number of evenly spaced thresholds from 0 to 1, at least 2; when absent, one threshold per distinct score.
   std::optional<std::int64_t> thresholds = std::nullopt;
 };
 
 /// One curve for binary predictions, else one per class against the rest, or per label; torchmetrics' roc.
 /// A rate without positives or negatives is 0. Curves of scores with a nan are nan.
 ///
-/// On a device, an exact curve waits (its length depends on the data), one with `thresholds` does not.
+/// On a device, an exact curve waits, since its length depends on the data; one with `thresholds` does not.
 /// @throws MetricError for invalid options, shapes and labels.
 std::vector<RocCurve> roc(const at::Tensor& input, const at::Tensor& target, const CurveOptions& options = {});
 
-/// The same of precision and recall; torchmetrics' precision_recall_curve. Recall without positives is 1 in an exact
-/// curve for binary and multilabel, and nan for multiclass (1 where all targets are class 0); with `thresholds` it is
-/// nan, as is precision without predictions.
+/// torchmetrics' precision_recall_curve; otherwise as `roc`. Recall without positives is 1 in an exact curve for binary
+/// and multilabel, and nan for multiclass (1 if all targets are class 0). With `thresholds`, recall without positives
+/// and precision without predictions are nan.
 std::vector<PrecisionRecallCurve> precision_recall_curve(const at::Tensor& input, const at::Tensor& target,
                                                          const CurveOptions& options = {});
 
 struct CurveMetricOptions {
   std::optional<std::int64_t> ignore_index = -100;
-  /// As in CurveOptions. Required for several classes or labels, whose exact curves differ in length, and for streams.
+  /// As in CurveOptions. Required in streams and for several classes or labels, whose exact curves differ in length.
   std::optional<std::int64_t> thresholds = std::nullopt;
 };
 
-// The same as metrics of containers: float64, [3, points] for binary predictions, else [classes, 3, points]. The rows
-// are those of RocCurve, or of PrecisionRecallCurve with a nan as the threshold of its last point. As `roc` and
-// `precision_recall_curve`. nan without counted samples. Stores counts with thresholds, else predictions.
+// The curves as metrics for containers: float64, [3, points] for binary predictions, else [classes, 3, points]. The
+// rows are those of RocCurve or PrecisionRecallCurve; the latter's last threshold is nan. Named "roc" and
+// "precision_recall_curve". nan without counted samples. Stores counts with `thresholds`, else predictions.
 // @throws MetricError for invalid options.
 MetricFunc binary_roc(const CurveMetricOptions& options = {});
 MetricFunc multiclass_roc(std::int64_t num_classes, const CurveMetricOptions& options);

@@ -1,4 +1,4 @@
-// The loss of margins below 1.
+// Hinge loss: the loss of margins below 1.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace danling::inline v0::metrics {
 
 enum class HingeMode {
-  crammer_singer,  ///< the score of the target above the highest other one
-  one_vs_all       ///< each class as a binary prediction: one loss per class
+  crammer_singer,  ///< the margin is the target's score minus the highest other score
+  one_vs_all       ///< each class is a binary prediction: one loss per class
 };
 
 /// @throws ConfigError that lists the names.
@@ -32,16 +32,16 @@ struct MulticlassHingeOptions {
   std::optional<std::int64_t> ignore_index = -100;
 };
 
-// The mean of max(0, 1 - margin), torchmetrics' hinge_loss, named "hinge_loss". The margin is the score, negated if the
+// The mean of max(0, 1 - margin): torchmetrics' hinge_loss, named "hinge_loss". The margin is the score, negated if the
 // target is 0; for several classes see HingeMode. Uses scores unchanged: after preprocessing to probabilities the
-// values are torchmetrics'; without it, scikit-learn's for decision functions (in a container: with `base_preprocess`).
-// Sums, which add up over batches exactly. Lower is better. nan without data, and if a score is nan. Nothing waits for
-// a device.
+// values equal torchmetrics'; without it (in a container: with `base_preprocess`), scikit-learn's for decision
+// functions. Stored as sums, exact over batches. Lower is better. nan without data, or if a score is nan. Nothing waits
+// for a device.
 // @throws MetricError for invalid options, shapes and labels; labels are not checked on a device.
 MetricFunc binary_hinge_loss(const BinaryHingeOptions& options = {});
 MetricFunc multiclass_hinge_loss(std::int64_t num_classes, const MulticlassHingeOptions& options = {});
 
-/// With `num_classes` multiclass, else binary.
+/// Multiclass with `num_classes`, else binary.
 struct HingeLossOptions {
   std::optional<std::int64_t> num_classes = std::nullopt;
   bool squared = false;
@@ -49,7 +49,7 @@ struct HingeLossOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Dimension of the classes in the prediction; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
-  /// Whether scores outside [0, 1] first become probabilities, as in torchmetrics; scikit-learn uses them unchanged.
+  /// Converts scores outside [0, 1] to probabilities first, as torchmetrics does; scikit-learn uses them unchanged.
   bool normalize = true;
 };
 

@@ -17,21 +17,21 @@ struct LogLossOptions {
 };
 
 struct MultilabelLogLossOptions {
-  /// Average over labels; micro is the mean over all decisions.
+  /// Average over labels; micro is the mean over all decisions of all labels.
   Average average = Average::macro;
   std::optional<std::int64_t> ignore_index = -100;
 };
 
-// The mean of -log(probability of the target), scikit-learn's log_loss, named "log_loss". Probabilities are clipped to
-// [eps, 1 - eps], where eps is that of their type (float32's for narrower ones). Multilabel: each label as a binary
-// prediction. Sums, which add up over batches exactly. Lower is better. nan without data, and if a probability is nan;
-// a label with only ignored targets is nan and excluded from averages. Nothing waits for a device.
+// The mean of -log(probability of the target): scikit-learn's log_loss, named "log_loss". Clips probabilities to [eps,
+// 1 - eps]; eps is the machine epsilon of their dtype (float32's for narrower dtypes). Multilabel: each label is a
+// binary prediction. Stored as sums, exact over batches. Lower is better. nan without data, or if a probability is nan;
+// a label with only ignored targets is nan and left out of averages. Nothing waits for a device.
 // @throws MetricError for invalid options, shapes and labels; labels are not checked on a device.
 MetricFunc binary_log_loss(const LogLossOptions& options = {});
 MetricFunc multiclass_log_loss(std::int64_t num_classes, const LogLossOptions& options = {});
 MetricFunc multilabel_log_loss(std::int64_t num_labels, const MultilabelLogLossOptions& options = {});
 
-/// With `num_classes` multiclass, with `num_labels` multilabel, else binary.
+/// Multiclass with `num_classes`, multilabel with `num_labels`, else binary.
 struct AnyLogLossOptions {
   std::optional<std::int64_t> num_classes = std::nullopt;
   std::optional<std::int64_t> num_labels = std::nullopt;

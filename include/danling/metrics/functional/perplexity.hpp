@@ -15,13 +15,13 @@ struct PerplexityOptions {
   std::optional<std::int64_t> ignore_index = -100;
 };
 
-/// exp of the mean of -log softmax(logits)[target], torchmetrics' perplexity, named "perplexity".
+/// exp of the mean of -log softmax(logits)[target]: torchmetrics' perplexity, named "perplexity".
 ///
-/// Predictions are logits [..., vocabulary], not probabilities. In `multiclass_metrics` it combines only with metrics
-/// of predicted classes, such as the accuracy; in other containers, use `base_preprocess`. Targets are integers [...].
-/// Stored as two sums, exact over batches. Needs memory for a few rows of logits. Lower is better. nan without data. A
-/// target of logit -inf makes it inf. Nothing waits for a device, and targets outside the vocabulary are not detected
-/// there.
+/// Predictions are logits [..., vocabulary], not probabilities; targets are integers [...]. `multiclass_metrics`
+/// accepts it only beside metrics of predicted classes, such as the accuracy; other containers need `base_preprocess`.
+/// Stored as two sums, exact over batches. Needs memory for a few rows of logits. Lower is better. nan without data;
+/// inf if the logit of a target is -inf. Nothing waits for a device, where targets outside the vocabulary are not
+/// detected.
 /// @throws MetricError for invalid shapes and types, and for targets outside the vocabulary on the host.
 MetricFunc perplexity(const PerplexityOptions& options = {});
 

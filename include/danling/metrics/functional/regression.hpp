@@ -22,7 +22,7 @@ MultiOutput parse_multi_output(std::string_view name);
 
 struct RegressionErrorOptions {
   std::int64_t num_outputs = 1;
-  /// Not variance_weighted.
+  /// variance_weighted is not supported.
   MultiOutput multioutput = MultiOutput::raw_values;
 };
 
@@ -31,11 +31,11 @@ struct RegressionOptions {
   MultiOutput multioutput = MultiOutput::uniform_average;
 };
 
-// Predictions and targets are of one shape: [N], or [N, num_outputs]. Computed in float64 from running moments, which
-// the metrics of one container share. They store no predictions, and merge over batches and ranks up to rounding, even
-// if the mean is large beside the spread. Samples with a nan among their targets are skipped; values are nan with nan
-// predictions and without data. Infinite predictions make errors inf and r2 -inf, the explained variance nan. Nothing
-// waits for a device. Named as the functions, but r2_score is "r2".
+// Predictions and targets have one shape: [N] or [N, num_outputs]. Computed in float64 from running moments, which the
+// metrics of a container share. They store no predictions and merge over batches and ranks up to rounding, even if the
+// mean is large compared to the spread. Samples with a nan target are skipped; nan predictions and missing data yield
+// nan. Infinite predictions make errors inf, r2 -inf, and the explained variance nan. Nothing waits for a device. Each
+// metric has the name of its function, but r2_score is named "r2".
 // @throws MetricError for invalid options and shapes.
 
 // Lower is better.
@@ -46,14 +46,14 @@ MetricFunc rmse(const RegressionErrorOptions& options = {});
 /// The mean of |error| / max(|target|, 1.17e-6), as in torchmetrics: a fraction, not percent.
 MetricFunc mape(const RegressionErrorOptions& options = {});
 
-// Higher is better. As in scikit-learn: 1 if the residual is 0, else 0 if the targets are constant.
+// Higher is better. As in scikit-learn: 1 if the residuals are 0, else 0 if the targets are constant.
 /// 1 - residual sum of squares / total sum of squares; nan for less than two samples.
 MetricFunc r2_score(const RegressionOptions& options = {});
 /// 1 - variance of the residuals / variance of the targets.
 MetricFunc explained_variance(const RegressionOptions& options = {});
 
-// One-shot functions: preprocess_regression, which drops samples with a nan target, then the metric. A float64 scalar,
-// or [num_outputs] for MultiOutput::raw_values of several outputs.
+// One-shot functions apply preprocess_regression, which drops samples with a nan target, then the metric. They return a
+// float64 scalar, or [num_outputs] for MultiOutput::raw_values of several outputs.
 at::Tensor mae(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options = {});
 at::Tensor mse(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options = {});
 at::Tensor rmse(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options = {});
