@@ -1,4 +1,4 @@
-// Adafactor: second moments of matrices as one number per row and column.
+// Adafactor: second moments of matrices factored into one number per row and column.
 #include <danling/optim/layerwise.hpp>
 
 #include <algorithm>
@@ -151,7 +151,7 @@ class AdafactorRule final : public detail::LayerRule {
                 .rounding = item.rounding,
                 .param_type = item.param_type(),
                 .grad_type = item.grad_type()};
-      // A part is as many rows as hold a part's elements; of one long row, a piece.
+      // A part is as many rows as fit in part_size; a long row is split into pieces.
       rows_of_part_ = std::max<std::int64_t>(detail::part_size / std::max<std::int64_t>(columns_, 1), 1);
     }
 
@@ -203,7 +203,7 @@ class AdafactorRule final : public detail::LayerRule {
       std::int64_t row;  ///< the first
     };
 
-    /// Row vectors are split too, into pieces that look like matrices of one row.
+    /// Row vectors are also split, into pieces treated as matrices of one row.
     std::int64_t part_count() const {
       return rows_ == 1 ? (columns_ + detail::part_size - 1) / detail::part_size
                         : (rows_ + rows_of_part_ - 1) / rows_of_part_;
@@ -231,7 +231,7 @@ class AdafactorRule final : public detail::LayerRule {
       return out;
     }
 
-    /// Their product is one over the root of the second moment.
+    /// The product of row and column factors is 1 / sqrt(second moment).
     const T* row_factors(std::int64_t m) const { return row_factors_.data() + m * rows_; }
     const T* column_factors(std::int64_t m) const { return column_factors_.data() + m * columns_; }
 
@@ -252,7 +252,7 @@ class AdafactorRule final : public detail::LayerRule {
                           : static_cast<T>(to) - (static_cast<T>(to) - from) * static_cast<T>(1 - weight);
     }
 
-    /// Second moments of a matrix, and its part of the parameter's norm.
+    /// Second moments of a matrix, and its contribution to the parameter's norm.
     void sum_matrix(std::int64_t m) {
       const std::int64_t parts = part_count();
       std::vector<double> row_sums(static_cast<std::size_t>(std::max(rows_, parts)));

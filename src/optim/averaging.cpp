@@ -50,14 +50,14 @@ std::int64_t count_of(std::optional<std::int64_t> given, std::int64_t standard, 
   return value;
 }
 
-// The kernel reads raw memory: both tensors must be dense and of one layout.
+// The kernel reads raw memory: both tensors must be dense and have the same layout.
 bool has_average_kernel(const at::Tensor& average, const at::Tensor& value) {
   return average.is_cpu() && value.is_cpu() && detail::has_kernel(average.scalar_type()) &&
          detail::has_kernel(value.scalar_type()) && average.is_non_overlapping_and_dense() &&
          average.strides() == value.strides();
 }
 
-// average += weight * (value - average) in the dtype of the averages, as at::lerp. A weight on the device is float64.
+// average += weight * (value - average) in the dtype of the averages, as at::lerp. A weight on a device is float64.
 void lerp_to(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& values, double weight) {
   const auto type = averages.front().scalar_type();
   if (std::equal(averages.begin(), averages.end(), values.begin(), has_average_kernel)) {
@@ -146,7 +146,7 @@ void WeightAverage::join(Entry& entry) const {
   entry.average.copy_(source);
 }
 
-// A parameter that was frozen joins with its value of that time.
+// A parameter that was frozen joins with its current value.
 void WeightAverage::join_all() {
   bool joined = !averaged_;
   for (Entry& entry : entries_) {
@@ -191,7 +191,7 @@ double WeightAverage::weight() const {
   return 1 - (warmup_ > 0 ? std::min(*decay_, (1 + n) / (warmup_ + n)) : *decay_);
 }
 
-// The same from a count beside the flag, where alone it is known how many updates were skipped; 0 for one of these.
+// The same from a count on the device, which alone knows how many updates were skipped; 0 for a skipped update.
 at::Tensor WeightAverage::weight_on_device(const at::Tensor& found_inf) {
   if (!device_count_.defined()) {
     device_count_ = at::full({}, static_cast<double>(count_), found_inf.options().dtype(at::kDouble));
@@ -215,8 +215,7 @@ at::Tensor WeightAverage::weight_on_device(const at::Tensor& found_inf) {
 }
 
 bool WeightAverage::update(const at::Tensor& found_inf) {
-  check<StateError>(!applied_, averaging,
-                    "expected the model's own weights, got an average in their place; call restore()");
+  check<StateError>(!applied_, averaging, "expected the model's weights, got the applied average; call restore()");
   ++updates_;
   if (updates_ <= start_ || (updates_ - start_) % interval_ != 0) {
     return false;
@@ -257,7 +256,7 @@ void WeightAverage::apply() {
   for (Entry& entry : entries_) {
     if (entry.average.defined()) {
       if (!entry.narrowed.defined()) {
-        entry.narrowed = entry.average.to(entry.model.scalar_type());  // the average itself where that is its dtype
+        entry.narrowed = entry.average.to(entry.model.scalar_type());  // the average itself if the dtypes are equal
       }
       entry.saved = keeps_memory_ ? entry.model.detach().clone() : entry.model.detach();
       if (keeps_memory_) {
@@ -358,7 +357,7 @@ void WeightAverage::load_state_dict(const State& state) {
       entry.average.reset();
       continue;
     }
-    // Of a state that does not say it, a frozen parameter that equals the model's was left out.
+    // Older states do not list them: a frozen parameter that equals the model's value was left out.
     const bool follows = listed == nullptr && entry.is_parameter && !entry.model.requires_grad() &&
                          !entry.average.defined() &&
                          at::equal(entry.model.detach(), given[i].to(entry.model.options()));

@@ -15,18 +15,18 @@ void EMAOptions::fields(Fields& f) {
 
 void SWAOptions::fields(Fields& f) {
   f("start", start,
-    "epochs before averaging begins, or steps in a run by steps; below 1: their share of the run; unset: 0.75")
+    "epochs before averaging begins, or steps in a run by steps; below 1: a share of the run; unset: 0.75")
       .at_least(0);
   f("interval", interval, "epochs or steps between averages; unset: each epoch, or 1/100 of the steps").at_least(1);
-  f("lr", lr, "learning rate to lead to from `start` on, instead of the schedule; unset: the schedule continues")
+  f("lr", lr, "learning rate to anneal to from `start` on, instead of the schedule; unset: the schedule continues")
       .at_least(0);
   f("anneal", anneal, "epochs or steps until that rate; unset: 10 intervals").at_least(0);
-  f("anneal_strategy", anneal_strategy, "way to that rate; unset: cos").choices({"cos", "linear"});
+  f("anneal_strategy", anneal_strategy, "shape of the annealing; unset: cos").choices({"cos", "linear"});
   f("use_buffers", use_buffers, "average buffers too; unset: copy them");
   f("update_bn", update_bn,
     "estimate batch normalization's statistics over the training data before the average is evaluated; unset: true");
   f("bn_batches", bn_batches,
-    "batches of that estimate; unset: one pass over the data, or 1/20 of the steps over a stream")
+    "batches for that estimate; unset: one pass over the data, or 1/20 of the steps over a stream")
       .at_least(1);
 }
 

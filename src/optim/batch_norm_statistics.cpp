@@ -11,7 +11,7 @@
 namespace danling::inline v0::optim {
 
 struct BatchNormStatistics::Layer {
-  std::optional<double>* momentum;  // of its options: none averages equally
+  std::optional<double>* momentum;  // of the layer's options: none averages equally
   std::optional<double> saved_momentum;
   at::Tensor mean, var, batches;
   at::Tensor saved_mean = {}, saved_var = {}, saved_batches = {};
@@ -39,7 +39,7 @@ namespace {
 template <class Module, class T>
 using Like = std::conditional_t<std::is_const_v<Module>, const T, T>;
 
-// Calls `use` with the layer as its own type.
+// Calls `use` with the layer as its concrete type.
 template <class Module, class Use>
 bool with_batch_norm(Module& module, Use&& use) {
   const auto try_as = [&](auto* layer) {
@@ -76,7 +76,7 @@ BatchNormStatistics::BatchNormStatistics(const std::vector<torch::nn::Module*>& 
       });
     });
   }
-  for (Layer& layer : layers_) {  // when nothing can throw any more
+  for (Layer& layer : layers_) {  // after the last call that can throw
     layer.reset();
   }
 }
@@ -103,7 +103,7 @@ void BatchNormStatistics::finish(const Group& group) {
       layer.batches.copy_(total.reshape(layer.batches.sizes()));
     }
     if (layer.batches.item<std::int64_t>() == 0) {
-      layer.restore();  // not part of these passes
+      layer.restore();  // no pass ran through it
     }
     *layer.momentum = layer.saved_momentum;
   }

@@ -28,7 +28,7 @@ std::shared_ptr<Optimizer> build_kind(const OptimizerSpec& spec, const std::vect
   return optimizer;
 }
 
-/// The keys that a type must know. `fused: true`, the default of a run's config, asks for kernels where there are any.
+/// The keys that a type must support. `fused: true`, a run's default, only asks for kernels if there are any.
 std::vector<std::string> keys_to_know(const OptimizerOptions& options) {
   std::vector<std::string> keys = set_keys(options);
   if (options.fused == true) {
@@ -37,7 +37,7 @@ std::vector<std::string> keys_to_know(const OptimizerOptions& options) {
   return keys;
 }
 
-/// The same for a type that knows options without a default.
+/// The same for a type with options that have no default.
 template <class Kind>
 OptimizerRegistry::Factory factory(const detail::KnownOptions& known) {
   return [&known](const OptimizerSpec& spec, const std::vector<ResolvedGroup>& groups) {

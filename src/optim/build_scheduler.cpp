@@ -1,4 +1,4 @@
-// From specifications to schedulers.
+// Builds schedulers from specifications.
 #include <danling/optim/build.hpp>
 
 #include <algorithm>

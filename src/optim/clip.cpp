@@ -26,7 +26,7 @@ namespace {
 
 constexpr double clip_epsilon = 1e-6;  // torch.nn.utils
 
-/// Gradients of one device and dtype: the input of one foreach kernel.
+/// Gradients grouped by device and dtype; each group is the input of one foreach kernel.
 using Batches = std::vector<std::vector<at::Tensor>>;
 
 Batches batches(const std::vector<at::Tensor>& params, const char* where) {
@@ -34,7 +34,7 @@ Batches batches(const std::vector<at::Tensor>& params, const char* where) {
   for (const auto& param : params) {
     const at::Tensor& grad = param.grad();
     if (!grad.defined() || grad.numel() == 0) {
-      continue;  // LibTorch's maximum needs an element
+      continue;  // LibTorch's maximum needs at least one element
     }
     check<StateError>(grad.layout() == c10::kStrided, where, "expected dense gradients, got a sparse one");
     std::vector<at::Tensor>* batch = nullptr;
@@ -56,7 +56,7 @@ bool on_cpu(const Batches& grads) {
   return std::all_of(grads.begin(), grads.end(), [](const auto& batch) { return batch[0].is_cpu(); });
 }
 
-/// One norm per gradient; half-precision ones in float32, which avoids overflow.
+/// One norm per gradient; for half precision in float32, to avoid overflow.
 std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& batch, double order) {
   const bool half = c10::elementSize(batch[0].scalar_type()) == 2;
   return at::_foreach_norm(batch, order, half ? std::optional(at::kFloat) : std::nullopt);
@@ -67,7 +67,7 @@ at::TensorOptions norm_options(const Batches& grads) {
   return at::TensorOptions().dtype(wide ? at::kDouble : at::kFloat);
 }
 
-/// The sum of squares in float64, which cannot overflow for narrower numbers; the same for any number of threads.
+/// The sum of squares in float64, which cannot overflow for narrower dtypes; the same bits for any number of threads.
 double squares_of(const std::vector<at::Tensor>& batch) {
   const at::ScalarType real = c10::toRealValueType(batch[0].scalar_type());
   const bool plain = detail::has_kernel(batch[0].scalar_type()) &&
@@ -93,7 +93,7 @@ double host_norm(const Batches& grads) {
   return std::sqrt(squares);
 }
 
-/// All tensors as one vector on the first one's device.
+/// Stacks all scalars as one vector on the device of the first.
 at::Tensor gather(std::vector<at::Tensor> scalars) {
   for (auto& scalar : scalars) {
     if (scalar.device() != scalars[0].device() || scalar.scalar_type() != scalars[0].scalar_type()) {
@@ -127,7 +127,7 @@ bool host_nonfinite(const std::vector<at::Tensor>& batch) {
   if (std::isfinite(squares_of(batch))) {
     return false;
   }
-  // Float64 numbers above 1e154, whose squares overflow, also reach this point.
+  // Also reached for float64 numbers above 1e154, whose squares overflow.
   return std::any_of(batch.begin(), batch.end(),
                      [](const at::Tensor& grad) { return !at::isfinite(grad).all().item().toBool(); });
 }
@@ -164,7 +164,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
     return at::scalar_tensor(norm, norm_options(grads));
   }
   at::Tensor norm = device_norm(grads, grad_divisor);
-  // Always multiplies: only the device knows whether it is needed.
+  // Always multiplies: only the device knows whether it must.
   const at::Tensor factor = norm.add(clip_epsilon).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   for (const auto& batch : grads) {
     at::_foreach_mul_(batch, factor.to(batch[0].device(), /*non_blocking=*/true));
@@ -228,7 +228,7 @@ at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params) {
   if (on_cpu(grads)) {
     return at::scalar_tensor(std::any_of(grads.begin(), grads.end(), host_nonfinite) ? 1.0 : 0.0, flag);
   }
-  // The largest magnitude is NaN or infinite exactly when an element is; unlike the 2-norm it cannot overflow.
+  // The largest magnitude is NaN or infinite exactly if an element is; unlike the 2-norm it cannot overflow.
   constexpr double infinity = std::numeric_limits<double>::infinity();
   std::vector<at::Tensor> largest;
   for (const auto& batch : grads) {

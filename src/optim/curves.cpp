@@ -31,7 +31,7 @@ Curve polynomial(const SchedulerSpec& options) {
           {.scaling = "numerical"}};
 }
 
-// Equal factors from step to step: a straight line between the logarithms of the rates.
+// Equal factors from step to step: linear in the logarithm of the rate.
 Curve exponential(const SchedulerSpec& options) {
   check<ConfigError>(options.final_lr.value_or(1) > 0 && options.final_lr_ratio.value_or(1) > 0, curve_build,
                      "expected a final rate above 0 for exponential without gamma, got 0");
@@ -42,7 +42,7 @@ Curve exponential(const SchedulerSpec& options) {
   return out;
 }
 
-// base * sqrt(timescale / step), moved so that it begins where warm-up ends.
+// base * sqrt(timescale / step), shifted so that it begins where warm-up ends.
 Curve inverse_sqrt(const SchedulerSpec&) {
   const auto fraction = [](double progress, const SchedulerSpec& options) {
     const auto warmup = static_cast<double>(*options.warmup_steps);

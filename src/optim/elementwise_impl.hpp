@@ -1,4 +1,4 @@
-// The state of elementwise optimizers and the routes of their updates.
+// State of elementwise optimizers, and the routes of their updates.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ struct ElementwiseOptimizer::Impl {
     at::Tensor param;
     std::array<at::Tensor, detail::max_buffers> buffers;  // undefined until the first gradient
     at::Tensor master;                                    // float32 copy, with master_weights
-    double count = 0;                                     // updates; negative while only the device has the number
+    double count = 0;                                     // updates; negative while only the device knows the number
     std::array<double, detail::max_scalars> scalars = {};
-    at::Tensor device_count;                                     // float32, where the device must know the number
-    std::array<at::Tensor, detail::max_scalars> device_scalars;  // float64, beside a negative count
+    at::Tensor device_count;                                     // float32, if the device must know the number
+    std::array<at::Tensor, detail::max_scalars> device_scalars;  // float64, with a negative count
     bool overlaps = false;                                       // shares memory with an earlier parameter of the group
     std::uint32_t number = 0;
     bool begun = false;  // has a state
@@ -33,7 +33,7 @@ struct ElementwiseOptimizer::Impl {
     skip,   // no gradient
     pass,   // one pass over memory
     fused,  // LibTorch's kernel on CUDA
-    lists,  // operation by operation
+    lists,  // one operation at a time
   };
 
   struct Group {
@@ -41,7 +41,7 @@ struct ElementwiseOptimizer::Impl {
     detail::Variant variant;
     std::vector<Slot> slots;
     std::vector<Route> routes;
-    bool by_kernels = false;  ///< of LibTorch: a route that is neither `pass` nor `skip`
+    bool by_kernels = false;  ///< uses LibTorch's kernels: a route other than `pass` and `skip`
   };
 
   explicit Impl(const detail::Rule& given) : rule(given) {}
@@ -53,12 +53,12 @@ struct ElementwiseOptimizer::Impl {
   // elementwise.cpp
   void begin(const Group& group, Slot& slot) const;
   at::ScalarType state_dtype(const Group& group, const Slot& slot) const;
-  /// The number of updates so far. Waits for the device if only it has the number.
+  /// The number of updates so far. Waits for the device if only the device knows it.
   static double known_count(const Slot& slot);
   static void to_host(Slot& slot);
-  /// Whether the number of updates is part of the state: rounding at random depends on it.
+  /// Returns whether the state includes the number of updates: stochastic rounding depends on it.
   bool counted(const Group& group) const { return rule.counts || *group.options.stochastic_rounding; }
-  /// Whether an update depends on the number of updates: a first momentum is not dampened.
+  /// Returns whether an update depends on the number of updates: a first momentum is not dampened.
   bool uses_count(const Group& group) const {
     return counted(group) || (group.options.dampening.value_or(0) != 0 && *group.options.momentum != 0);
   }
@@ -76,7 +76,7 @@ struct ElementwiseOptimizer::Impl {
   void run_lists(Group& group, double grad_divisor) const;
   void run_lists(Group& group, const GradScale& scale) const;
   void run_list(Group& group, const Members& members, double grad_divisor, const detail::DeviceScale* scale) const;
-  /// `first`: of SGD, whose first momentum is not dampened.
+  /// `first`: for SGD, whose first momentum is not dampened.
   void call_fused(Group& group, const Members& members, std::vector<at::Tensor> grads,
                   const detail::OptionalTensor& grad_scale, const detail::OptionalTensor& found_inf, bool first) const;
   void count_on_device(Group& group, const Members& members) const;

@@ -1,5 +1,5 @@
-// The update of elementwise optimizers by operations on lists of tensors: for any device, layout and dtype, and for
-// scales and counts that only a device knows.
+// Update of elementwise optimizers by operations on lists of tensors: for any device, layout and dtype, and for scales
+// and counts on a device.
 #include <map>
 #include <tuple>
 #include <utility>
@@ -18,14 +18,14 @@ using detail::rounded_stochastically;
 using detail::rounding_key;
 using detail::widened;
 
-/// Gives the members counts on their device: one tensor for all whose numbers are equal, which stay equal while they
-/// are updated together.
+/// Moves the members' counts to their device: one tensor for all members with equal counts, which stay equal while the
+/// members are updated together.
 void ElementwiseOptimizer::Impl::count_on_device(Group& group, const Members& members) const {
   if (!uses_count(group)) {
     return;
   }
   std::map<std::pair<double, std::array<double, detail::max_scalars>>, std::size_t> known;
-  std::map<const c10::TensorImpl*, std::size_t> moved;  // shared with parameters that are not updated now
+  std::map<const c10::TensorImpl*, std::size_t> moved;  // shared with parameters outside this update
   for (const std::size_t i : members) {
     Slot& slot = group.slots[i];
     const auto options = slot.param.options().dtype(at::kDouble).requires_grad(false);
@@ -107,7 +107,7 @@ void ElementwiseOptimizer::Impl::run_lists(Group& group, const GradScale& scale)
   }
 }
 
-/// One update of parameters whose constants are equal; `scale` is null on the host.
+/// Updates parameters whose constants are equal; `scale` is null on the host.
 void ElementwiseOptimizer::Impl::run_list(Group& group, const Members& members, double grad_divisor,
                                           const detail::DeviceScale* scale) const {
   rules::List params, grads;
@@ -116,7 +116,7 @@ void ElementwiseOptimizer::Impl::run_list(Group& group, const Members& members, 
     Slot& slot = group.slots[i];
     at::Tensor param = widened(slot.param);
     if (slot.master.defined()) {
-      // A parameter that was changed since its copy was rounded to it replaces that copy.
+      // If the parameter changed since it was rounded from its copy, it replaces the copy.
       param = at::where(slot.master.to(slot.param.scalar_type()).eq(slot.param), slot.master, param);
     }
     params.tensors.push_back(std::move(param));

@@ -68,7 +68,7 @@ State saved_option(std::string_view key, const OptimizerOptions& options) {
     const auto& [first, second] = *(options.*option->pair);
     return State::Tuple{{first, second}};
   }
-  // How torch.optim computes.
+  // Execution options of torch.optim.
   if (key == "foreach") {
     return nullptr;
   }
@@ -168,7 +168,7 @@ void ElementwiseOptimizer::load_state_dict(const State& state) {
       slot.begun = true;
       slot.count = rule.counts || entry->find("step") != nullptr
                        ? detail::read_step(target, what, *entry, "step")
-                       : 1;  // with a momentum: the update that follows is not the first
+                       : 1;  // a momentum exists: the next update is not the first
       for (std::size_t k = 0; k < detail::max_scalars && rule.scalars[k] != nullptr; ++k) {
         slot.scalars[k] = detail::read_scalar(target, what, *entry, rule.scalars[k]);
       }

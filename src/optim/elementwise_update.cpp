@@ -1,4 +1,4 @@
-// The update of elementwise optimizers: the route of each parameter, and the routes.
+// Update of elementwise optimizers: chooses and runs the route of each parameter.
 #include <cstring>
 #include <map>
 #include <utility>
@@ -25,7 +25,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-/// Chooses the route of each parameter of group `g`. Flattened: calls cost a third of its instructions.
+/// Chooses the route of each parameter of group `g`. Flattened: calls would take a third of its instructions.
 [[gnu::flatten]] void ElementwiseOptimizer::Impl::route(ElementwiseOptimizer& self, std::size_t g, bool on_device) {
   Group& group = groups[g];
   group.options.lr = self.groups_[g].lr;
@@ -110,7 +110,7 @@ void ElementwiseOptimizer::Impl::update(ElementwiseOptimizer& self, const GradSc
 [[gnu::flatten]] void ElementwiseOptimizer::Impl::add_spans(Group& group, double grad_divisor) {
   double constants[detail::max_constants];
   std::size_t stored = 0;
-  const Slot* last = nullptr;  // whose constants were stored, with its state before this update
+  const Slot* last = nullptr;  // the slot whose constants were stored, with its state before this update
   double last_count = 0;
   std::array<double, detail::max_scalars> last_scalars = {};
   std::array<double, detail::max_scalars> next_scalars = {};
@@ -163,7 +163,7 @@ void ElementwiseOptimizer::Impl::run_fused(Group& group, double grad_divisor) co
   for (std::size_t i = 0; i < group.slots.size(); ++i) {
     if (group.routes[i] == Route::fused) {
       const Slot& slot = group.slots[i];
-      const bool first = !rule.counts && slot.count == 0;  // of SGD, whose first momentum is not dampened
+      const bool first = !rule.counts && slot.count == 0;  // for SGD, whose first momentum is not dampened
       calls[{slot.param.scalar_type(), slot.param.device().index(), first}].push_back(i);
     }
   }
@@ -227,11 +227,11 @@ void ElementwiseOptimizer::Impl::run_fused(Group& group, const GradScale& scale)
     for (const at::Tensor& count : counts) {
       on_device.found_inf.defined() ? count.add_(on_device.count_increment()) : count.add_(1);
     }
-    // Without dampening a first momentum is the gradient, also when it is added to zeros.
+    // Without dampening, a first momentum equals the gradient even if the gradient is added to zeros.
     call_fused(group, members, std::move(grads), grad_scale, on_device.flag(), /*first=*/false);
     for (const std::size_t i : members) {
       Slot& slot = group.slots[i];
-      slot.count = slot.count == 0 ? 1 : slot.count;  // negative: only the device knows it
+      slot.count = slot.count == 0 ? 1 : slot.count;  // negative: only the device knows the number
     }
   }
 }

@@ -31,7 +31,7 @@ double epsilon_of(at::ScalarType dtype) {
   }
 }
 
-/// One tensor per size, with irregular numbers from -1 to 1; and the same in float64.
+/// One tensor per size, with irregular numbers from -1 to 1; also in float64.
 struct Numbers {
   std::vector<at::Tensor> given, exact;
 
@@ -46,7 +46,7 @@ struct Numbers {
     }
   }
 
-  /// Like second moments: positive, away from zero.
+  /// Positive numbers away from zero, like second moments.
   Numbers squared() && {
     for (std::size_t i = 0; i < given.size(); ++i) {
       given[i].copy_(exact[i].square().add_(0.25));
@@ -83,7 +83,7 @@ const Rule& rule_of(FusedKernel kernel) {
   return kernel == FusedKernel::sgd ? sgd_rule() : kernel == FusedKernel::adamw ? adamw_rule() : adam_rule();
 }
 
-/// The update in float64 on the CPU. `count`: updates, this one included.
+/// The update in float64 on the CPU. `count`: number of updates, including this one.
 void update_exactly(const Rule& rule, const OptimizerOptions& options, double count, const at::Tensor& param,
                     const at::Tensor& grad, std::initializer_list<at::Tensor> buffers) {
   const Variant variant = rule.variant(options);
@@ -171,7 +171,7 @@ void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList g
 }
 
 bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, at::IntArrayRef sizes) {
-  // Momentum, dampening, nesterov; with them, tests both the first and later updates.
+  // Momentum, dampening, nesterov; a momentum needs tests of both the first and later updates.
   constexpr std::array<std::array<double, 3>, 4> momenta = {{{0, 0, 0}, {0.9, 0, 0}, {0.9, 0.3, 0}, {0.9, 0, 1}}};
   bool right = true;
   for (int bits = 0; right && bits < 16; ++bits) {

@@ -42,7 +42,7 @@ std::vector<at::Tensor> params_of(const Optimizer& optimizer) {
   return out;
 }
 
-/// Gradients of one device and dtype, as the kernel takes them, with the flag on that device.
+/// Gradients of one device and dtype, as the kernel expects them, with the flag on that device.
 struct GradBatch {
   std::vector<at::Tensor> grads;
   at::Tensor found_inf;
@@ -110,7 +110,7 @@ at::Tensor GradScaler::unscale(const std::vector<at::Tensor>& params) const {
 
 void GradScaler::unscale(Optimizer& optimizer) {
   check<StateError>(!checks_.contains(&optimizer), "optim.GradScaler.unscale",
-                    "expected one call for each optimizer before update(), got another after unscale() or step()");
+                    "expected one call per optimizer before update(), got another after unscale() or step()");
   checks_[&optimizer].found_inf = unscale(params_of(optimizer));
 }
 
@@ -118,7 +118,7 @@ void GradScaler::step(Optimizer& optimizer) {
   const auto [found, ready] = checks_.try_emplace(&optimizer);
   Check& check_of = found->second;
   check<StateError>(!check_of.stepped, "optim.GradScaler.step",
-                    "expected one call for each optimizer before update(), got a second");
+                    "expected one call per optimizer before update(), got a second");
   GradScale scale;
   try {
     if (ready) {
@@ -129,7 +129,7 @@ void GradScaler::step(Optimizer& optimizer) {
     optimizer.step(scale);
   } catch (...) {
     if (ready) {
-      checks_.erase(found);  // a later call must not take it for that of unscale()
+      checks_.erase(found);  // so that a later call does not take it for an unscale()
     }
     throw;
   }
@@ -151,7 +151,7 @@ void GradScaler::update(const at::Tensor& found_inf) {
   check<StateError>(found_inf.defined() && found_inf.numel() == 1, "optim.GradScaler.update",
                     "expected a found_inf of one element, got ", found_inf.defined() ? found_inf.numel() : 0);
   const at::NoGradGuard no_grad;
-  // A copy: the optimizer's queued work and seeds of backward passes refer to the scale before.
+  // A copy: queued work of the optimizer and seeds of backward passes refer to the previous scale.
   scale_ = scale_.clone();
   at::_amp_update_scale_(scale_, growth_tracker_,
                          found_inf.detach().reshape({}).to(device_, at::kFloat, /*non_blocking=*/true),

@@ -1,4 +1,4 @@
-// Parameters by pattern: groups with options of their own, groups without weight decay, frozen parameters.
+// Parameters by pattern: groups with separate options, groups without weight decay, frozen parameters.
 #include <danling/optim/build.hpp>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ void add_groups(std::vector<ResolvedGroup>& groups, std::vector<NamedParameter> 
   add_group(groups, {without, parameters.end()}, options, concat(where, ".no_decay"));
 }
 
-// The names of modules and parameters, as a pattern may give them.
+// The names of modules and parameters that a pattern may match.
 std::vector<std::string> parts_of(const std::vector<NamedParameter>& parameters) {
   std::set<std::string> parts;
   for (const auto& parameter : parameters) {

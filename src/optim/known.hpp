@@ -10,7 +10,8 @@
 
 namespace danling::inline v0::optim::detail {
 
-/// @throws ConfigError for the first of `set` that is not `known`. A group without decay names the option behind it.
+/// @throws ConfigError for the first of `set` that is not `known`. For a group without decay, names the option
+/// no_decay.
 inline void expect_known(const std::string& where, std::string_view type, const std::vector<std::string>& set,
                          const std::vector<std::string>& known) {
   for (const auto& key : set) {

@@ -1,4 +1,4 @@
-// LAMB: Adam with a step in proportion to each parameter's norm.
+// LAMB: Adam with a step proportional to each parameter's norm.
 #include <danling/optim/layerwise.hpp>
 
 #include <cmath>
@@ -29,7 +29,7 @@ class LambRule final : public detail::LayerRule {
     return {{"exp_avg", param.sizes().vec()}, {"exp_avg_sq", param.sizes().vec()}};
   }
 
-  // The second moment of float16 numbers is below float16, and a step of bfloat16 does not change one of bfloat16.
+  // The second moment of float16 gradients underflows in float16, and a bfloat16 moment ignores small steps.
   bool has_wide_state() const override { return true; }
 
   void update(const OptimizerOptions& options, const LayerUpdate& item, bool parallel) const override {

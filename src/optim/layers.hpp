@@ -1,4 +1,4 @@
-// The rules of layerwise optimizers, and what they have in common.
+// Rules of layerwise optimizers, and their common parts.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ struct Layer {
   at::Tensor param;
   std::vector<at::Tensor> state = {};  ///< empty before the first update
   at::Tensor master = {};              ///< float32 copy, with master_weights
-  double count = 0;                    ///< updates; negative while only the device has the number
+  double count = 0;                    ///< updates; negative while only the device knows the number
   at::Tensor device_count = {};        ///< float32, beside a negative count
-  std::uint32_t number = 0;            ///< among all parameters of the optimizer
+  std::uint32_t number = 0;            ///< index among all parameters of the optimizer
   bool overlaps = false;               ///< shares memory with another parameter of its group
 };
 
-/// A parameter to update on the host, with its gradient. Contiguous, of dtypes that the kernels know.
+/// A parameter to update on the host, with its gradient. Contiguous, of dtypes with a kernel.
 struct LayerUpdate {
   Layer* layer;
   at::Tensor grad;
@@ -38,7 +38,7 @@ struct LayerUpdate {
   float* master() const { return layer->master.defined() ? layer->master.mutable_data_ptr<float>() : nullptr; }
 };
 
-/// The same as tensors anywhere, in float32 instead of numbers of two bytes. An update replaces them.
+/// The same as tensors on any device, in float32 instead of two-byte dtypes. An update replaces them.
 struct LayerTensors {
   at::Tensor param, grad;
   std::vector<at::Tensor> state;
@@ -56,18 +56,18 @@ class LayerRule {
 
   virtual const KnownOptions& options() const = 0;
   std::string_view name() const { return options().optimizer; }
-  /// @throws ConfigError for options out of range. They are complete.
+  /// @throws ConfigError for options out of range. `options` are complete.
   virtual void validate(const OptimizerOptions& options) const = 0;
   virtual std::vector<NamedState> layout(const at::Tensor& param) const = 0;
-  /// Whether the state of parameters of two-byte numbers is float32 even without master weights.
+  /// Returns whether the state of two-byte parameters is float32 even without master weights.
   virtual bool has_wide_state() const { return false; }
 
-  /// One update on the host; `layer->count` includes it. `parallel`: on several threads, which changes no bit.
+  /// Updates on the host; `layer->count` includes this update. `parallel`: uses several threads, with the same bits.
   virtual void update(const OptimizerOptions& options, const LayerUpdate& item, bool parallel) const = 0;
   /// The same for any device and layout, without a device wait. `dtype`: of the parameter or its float32 copy.
   virtual void update(const OptimizerOptions& options, LayerTensors& layer, at::ScalarType dtype) const = 0;
 
-  /// The options in torch's layout.
+  /// The options in torch's state layout.
   virtual State::Map write(const OptimizerOptions& options) const = 0;
   virtual std::vector<std::string_view> saved_keys() const = 0;
   virtual void read(const Target& target, const SavedGroup& group, OptimizerOptions& options) const = 0;
@@ -78,7 +78,7 @@ const LayerRule& adafactor_rule();
 
 // ---- helpers of rules -----------------------------------------------------------------------------------------------
 
-/// Elements of a part that one thread works on, and above which one parameter occupies all threads.
+/// Elements of the part that one thread processes; a larger parameter uses all threads.
 inline constexpr std::int64_t part_size = std::int64_t{1} << 16;
 inline constexpr std::int64_t large_size = std::int64_t{1} << 18;
 

@@ -28,7 +28,7 @@ constexpr const char* layer_master_key = "master_param";
 
 bool is_narrow(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
 
-/// Whether the kernels can read and write a parameter: float64 goes with its like only.
+/// Returns whether the kernels can update a parameter: float64 only with a float64 gradient.
 bool fits_kernels(const Layer& layer, const at::Tensor& grad) {
   const at::ScalarType dtype = layer.param.scalar_type();
   return detail::has_kernel(dtype) && detail::has_kernel(grad.scalar_type()) &&
@@ -51,7 +51,7 @@ struct LayerwiseOptimizer::Impl {
   };
   const detail::LayerRule& rule;
   std::vector<Group> groups = {};
-  std::vector<LayerUpdate> small = {}, large = {}, others = {};  // of an update; kept, so that it allocates nothing
+  std::vector<LayerUpdate> small = {}, large = {}, others = {};  // kept between updates to avoid allocations
 
   OptimizerOptions validated(const OptimizerOptions& given) const {
     OptimizerOptions options = rule.options().complete(given);
@@ -83,7 +83,7 @@ struct LayerwiseOptimizer::Impl {
     return layer.count >= 0 ? layer.count : layer.device_count.item().toDouble();
   }
 
-  /// Sorts a group's parameters with gradients by the way of their update.
+  /// Sorts a group's parameters with gradients by the route of their update.
   void collect(const LayerwiseOptimizer& self, std::size_t g, double divisor, bool on_device) {
     Group& group = groups[g];
     group.options.lr = self.groups_[g].lr;
@@ -180,7 +180,7 @@ struct LayerwiseOptimizer::Impl {
     detail::LayerTensors tensors;
     tensors.param = detail::widened(layer.param.detach());
     if (layer.master.defined()) {
-      // A parameter that was changed since its copy was rounded to it replaces that copy.
+      // If the parameter changed since it was rounded from its copy, it replaces the copy.
       tensors.param = at::where(layer.master.to(dtype).eq(layer.param), layer.master, tensors.param);
     }
     tensors.grad = detail::widened(grad).to(tensors.param.scalar_type());

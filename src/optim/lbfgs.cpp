@@ -30,7 +30,7 @@ double number(const at::Tensor& tensor) { return tensor.item().toDouble(); }
 double dot(const at::Tensor& a, const at::Tensor& b) { return number(a.dot(b)); }
 double largest(const at::Tensor& vector) { return vector.numel() == 0 ? 0 : number(vector.abs().max()); }
 
-/// A parameter or gradient as real numbers.
+/// A parameter or gradient viewed as real numbers.
 at::Tensor real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
 
 OptimizerOptions validated_lbfgs(const OptimizerOptions& given) {
@@ -66,7 +66,7 @@ struct LBFGS::Impl {
   OptimizerOptions options = validated_lbfgs({});
   at::ScalarType dtype = at::kFloat;
 
-  // The state, under torch's names. Scalars are rounded to the parameters' dtype, in which they are saved.
+  // The state under torch's names. Scalars are rounded to the parameters' dtype, in which they are saved.
   std::int64_t func_evals = 0, n_iter = 0;
   at::Tensor d, prev_flat_grad;
   double t = 0, H_diag = 1, prev_loss = 0;
@@ -97,7 +97,7 @@ struct LBFGS::Impl {
     }
   }
 
-  /// The direction: the gradient times the approximate inverse Hessian.
+  /// Computes the direction: the gradient times the approximate inverse Hessian.
   void find_direction(const at::Tensor& flat_grad) {
     if (n_iter == 1) {
       d = flat_grad.neg();
@@ -224,7 +224,7 @@ void LBFGS::add_param_group(std::vector<at::Tensor> params, const OptimizerOptio
   check<ConfigError>(groups_.empty(), where, "expected one group of parameters, got another");
   for (const auto& param : params) {
     if (!param.defined() || !params[0].defined()) {
-      break;  // add_group names it
+      break;  // add_group throws for it
     }
     const bool same = param.scalar_type() == params[0].scalar_type() && param.device() == params[0].device();
     check<ConfigError>(same, where, "expected parameters of one dtype and device, got ",

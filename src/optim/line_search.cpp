@@ -10,7 +10,7 @@ namespace {
 constexpr double armijo = 1e-4;
 constexpr double curvature = 0.9;
 
-/// The minimum, between the bounds, of the cubic through two points with their slopes.
+/// The minimum, between the bounds, of the cubic through two points with slopes.
 double interpolate(const LinePoint& a, const LinePoint& b, double low, double high) {
   const double d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.step - b.step);
   const double square = d1 * d1 - a.slope * b.slope;
@@ -24,7 +24,7 @@ double interpolate(const LinePoint& a, const LinePoint& b, double low, double hi
   return std::min(std::max(lowest, low), high);
 }
 
-/// Two points around a minimum; one, if that satisfies the conditions.
+/// Two points around a minimum, or one point that satisfies the conditions.
 struct Bracket {
   LinePoint points[2];
   bool done = false;
@@ -32,7 +32,7 @@ struct Bracket {
   std::size_t low() const { return points[0].loss <= points[1].loss ? 0 : 1; }
   double width() const { return std::abs(points[1].step - points[0].step); }
 
-  /// A step between the two, and away from both where the last one was near the same end.
+  /// A step between the two points; away from both ends if the last step was near the same end.
   double trial(bool& insufficient) const {
     const auto [least, most] = std::minmax(points[0].step, points[1].step);
     const double margin = 0.1 * (most - least);

@@ -20,8 +20,8 @@ struct LineResult {
   std::int64_t evaluations = 0;
 };
 
-/// Searches from `start`, at step 0, beginning with `step`. `evaluate(step)` returns a point with a gradient of its
-/// own. `direction_size`: the direction's largest magnitude.
+/// Searches from `start`, at step 0, beginning with `step`. `evaluate(step)` returns a point with a separate gradient
+/// tensor. `direction_size`: the direction's largest magnitude.
 LineResult strong_wolfe(const std::function<LinePoint(double step)>& evaluate, const LinePoint& start, double step,
                         double direction_size, double tolerance_change, std::int64_t max_iterations);
 

@@ -12,7 +12,7 @@ std::vector<std::size_t> find_overlapping(at::TensorList tensors) {
     std::uintptr_t begin, end;
     std::size_t index;
   };
-  static thread_local std::vector<Range> ranges;  // kept, so that a step allocates nothing
+  static thread_local std::vector<Range> ranges;  // kept, so that a step does not allocate
   ranges.clear();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
@@ -29,7 +29,7 @@ std::vector<std::size_t> find_overlapping(at::TensorList tensors) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   std::vector<std::size_t> out;
   std::uintptr_t end = 0;
-  std::size_t first = 0;  // among tensors that overlap, the first in the list
+  std::size_t first = 0;  // the first in the list among overlapping tensors
   for (const Range& range : ranges) {
     if (range.begin < end) {
       out.push_back(std::max(first, range.index));
@@ -45,8 +45,8 @@ std::vector<std::size_t> find_overlapping(at::TensorList tensors) {
 
 namespace {
 
-/// Parameters whose gradients may share memory with another's. One at a time on a thread: keeps its lists between
-/// steps, so that gradients also held by the program cost no allocation.
+/// Parameters whose gradients may share memory. At most one object per thread at a time: keeps its lists between steps,
+/// so that gradients that the program also holds cause no allocation.
 class Sharing {
  public:
   Sharing() = default;

@@ -44,7 +44,7 @@ OptimizerOptions validated_muon(const OptimizerOptions& given) {
   return options;
 }
 
-/// The options of the AdamW that a group's other parameters get.
+/// Options of AdamW for the group's other parameters.
 OptimizerOptions adamw_options(const OptimizerOptions& options) {
   const bool common = options.adjust_lr_fn == "match_rms_adamw";
   return {.lr = options.adamw_lr ? options.adamw_lr
@@ -55,7 +55,8 @@ OptimizerOptions adamw_options(const OptimizerOptions& options) {
           .weight_decay = options.adamw_weight_decay};
 }
 
-/// The nearest orthogonal matrix, roughly: the quintic Newton-Schulz iteration of torch.optim.Muon, in bfloat16.
+/// An approximation of the nearest orthogonal matrix: the quintic Newton-Schulz iteration of torch.optim.Muon, in
+/// bfloat16.
 at::Tensor orthogonal(const at::Tensor& matrix, const Coefficients& c, std::int64_t steps, double eps) {
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = matrix.to(at::kBFloat16);
@@ -104,13 +105,13 @@ struct Muon::Impl {
   struct Group {
     OptimizerOptions options;      // of Muon; lr and weight_decay are set from the ParamGroup
     std::vector<Matrix> matrices;  // of Muon
-    std::size_t adamw = 0;         // otherwise the group's number in `adamw`
+    std::size_t adamw = 0;         // otherwise the index of the group in `adamw`
     bool is_muon() const { return !matrices.empty(); }
   };
   std::vector<Group> groups;
   AdamW adamw{std::vector<at::Tensor>{}};
 
-  /// The rates of AdamW's groups are those of this optimizer's, which schedulers set.
+  /// Copies the rates, which schedulers set, to AdamW's groups.
   void synchronize(const std::vector<ParamGroup>& own) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       if (!groups[g].is_muon()) {

@@ -29,7 +29,7 @@ void Nested::add(const Build& build, std::string_view where, bool metric) {
   Part part{std::make_unique<Rates>(optimizer()), nullptr};
   part.schedule = build(*part.rates);
   check<ConfigError>(metric || !part.schedule->requires_metric(), where,
-                     "expected schedules that need no metric in a chain, got one that needs one");
+                     "expected schedules without a metric in a chain, got one that needs a metric");
   function_ = function_ && (part.schedule->base_lrs().empty() || part.schedule->rate_at(0, 0).has_value());
   parts_.push_back(std::move(part));
 }
@@ -164,12 +164,12 @@ class Sequential final : public Nested {
       const std::string where = concat(spec.section, ".chain[", i, "]");
       const bool last = i + 1 == chain.size();
       check<ConfigError>(chain[i].steps || last, where,
-                         "expected steps, got none; only the last schedule of a chain takes what is left");
+                         "expected steps, got none; only the last schedule of a chain may omit them");
       auto length = chain[i].steps;
       if (!length && total) {
         length = *total - begin;
-        check<ConfigError>(*length > 0, where,
-                           "expected schedules before it of fewer steps than total_steps = ", *total, ", got ", begin);
+        check<ConfigError>(*length > 0, where, "expected earlier schedules of fewer steps than total_steps = ", *total,
+                           ", got ", begin);
       }
       check<ConfigError>(!length || *length > 0, where, "expected steps of 1 or more, got ", length.value_or(0));
       add([&](Optimizer& rates) { return build_scheduler(part_of(chain[i], where), rates, length); }, where);
@@ -180,7 +180,7 @@ class Sequential final : public Nested {
     start();
   }
 
-  /// A part as a schedule of its own: without warm-up and cool-down unless it asks for them.
+  /// Options of a part as a separate schedule: without warm-up and cool-down unless set.
   static SchedulerSpec part_of(const SchedulerPart& part, const std::string& where) {
     SchedulerSpec out = part;
     out.section = where;
@@ -235,7 +235,7 @@ class Chained final : public Nested {
                        quote(spec.type_name()), ", got none");
     for (std::size_t i = 0; i < chain.size(); ++i) {
       const std::string where = concat(spec.section, ".chain[", i, "]");
-      check<ConfigError>(!chain[i].steps, where, "expected no steps in a chain of all at once, got ",
+      check<ConfigError>(!chain[i].steps, where, "expected no steps in a chain of type chained, got ",
                          chain[i].steps.value_or(0));
       add([&](Optimizer& rates) { return build_scheduler(Sequential::part_of(chain[i], where), rates, total); }, where);
     }
@@ -333,7 +333,7 @@ SchedulerRegistry::Factory with_warmup(SchedulerRegistry::Factory factory) {
     ramp.min_lr = spec.min_lr.value_or(1e-9);
     inner.total_steps.reset();
     const std::string type = spec.type_name();
-    if (type != "reduce_on_plateau" && type != "reducelronplateau") {  // whose own option it is too
+    if (type != "reduce_on_plateau" && type != "reducelronplateau") {  // which has an option of that name
       inner.min_lr.reset();
     }
     return std::make_shared<detail::Ramped>(

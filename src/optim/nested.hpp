@@ -1,4 +1,4 @@
-// Schedules made of schedules.
+// Schedules that combine schedules.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::optim::detail {
 
-/// The groups of an optimizer without its parameters: a schedule inside of another sets the rates of these.
+/// The groups of an optimizer without its parameters: an inner schedule sets their rates.
 class Rates final : public Optimizer {
  public:
   explicit Rates(const Optimizer& of);
@@ -29,8 +29,8 @@ class Rates final : public Optimizer {
   std::vector<std::optional<double>> momentums_;
 };
 
-/// A schedule of schedules, each over rates of its own. If the rates of all are functions of the position, the parts
-/// stand still and need no state.
+/// Combines schedules, each with separate rates. If all rates are functions of the position, the parts need no steps
+/// and no state.
 class Nested : public Scheduler {
  public:
   using Build = std::function<std::shared_ptr<Scheduler>(Optimizer&)>;
@@ -45,9 +45,9 @@ class Nested : public Scheduler {
   };
 
   using Scheduler::Scheduler;
-  /// `metric`: whether the part may require one.
+  /// `metric`: the part may require a metric.
   void add(const Build& build, std::string_view where, bool metric = false);
-  /// Advances a part that is no function of the position.
+  /// Advances a part whose rates are not a function of the position.
   void step(std::size_t part, std::optional<double> metric = std::nullopt);
   /// The rates of a part at its own position.
   double rate(std::size_t part, std::int64_t position, std::size_t group) const;

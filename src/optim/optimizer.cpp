@@ -53,7 +53,8 @@ at::Tensor Optimizer::step(const Closure& closure) {
 }
 
 at::Tensor Optimizer::update_with_closure(const Closure&) {
-  fail<StateError>(concat(name(), ".step"), "expected update_with_closure beside requires_closure, got none");
+  fail<StateError>(concat(name(), ".step"),
+                   "expected an override of update_with_closure beside requires_closure, got none");
 }
 
 void Optimizer::step(const GradScale& scale) {
@@ -91,7 +92,8 @@ void detail::step_on_device(Optimizer& optimizer, const GradScale& scale) {
 }
 
 void Optimizer::update_on_device(const GradScale&) {
-  fail<StateError>(concat(name(), ".step"), "expected update_on_device beside takes_device_scale, got none");
+  fail<StateError>(concat(name(), ".step"),
+                   "expected an override of update_on_device beside takes_device_scale, got none");
 }
 
 std::optional<double> Optimizer::momentum(std::size_t) const { return std::nullopt; }
@@ -117,7 +119,7 @@ void Optimizer::zero_grad(bool set_to_none) {
       if (!grad.defined()) {
         continue;
       }
-      // A gradient with a history (create_graph) must be detached. Views cannot be detached in place, and need not be.
+      // Detaches a gradient with a history (create_graph). Views cannot be detached in place, and need not be.
       if (grad.requires_grad()) {
         grad = grad.detach();
       }

@@ -10,7 +10,7 @@ void OptimizerOptions::fields(Fields& f) {
   f("momentum", momentum, "momentum (SGD, RMSprop, Muon)").at_least(0);
   f("dampening", dampening, "dampening of momentum (SGD)");
   f("nesterov", nesterov, "Nesterov momentum (SGD, Muon)");
-  f("betas", betas, "decay rates of the moments (Adam and its kin, LAMB, Lion)").range(0, 1);
+  f("betas", betas, "decay rates of the moments (Adam variants, LAMB, Lion)").range(0, 1);
   f("eps", eps, "added to the denominator; Muon: least norm; Adafactor: least second moment").at_least(0);
   f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
   f("maximize", maximize, "maximise instead of minimise");
@@ -24,14 +24,14 @@ void OptimizerOptions::fields(Fields& f) {
   f("t0", t0, "update at which averaging begins (ASGD)").at_least(0);
   f("momentum_decay", momentum_decay, "decay of the momentum (NAdam)").at_least(0);
   f("decoupled_weight_decay", decoupled_weight_decay, "shrink the parameter itself (NAdam, RAdam)");
-  f("etas", etas, "factors of a step after a turn and without one (Rprop)").at_least(0);
+  f("etas", etas, "step factors when the gradient changes its sign and when it does not (Rprop)").at_least(0);
   f("step_sizes", step_sizes, "least and largest step (Rprop)").at_least(0);
   f("master_weights", master_weights, "keep float32 copies of half-precision parameters");
   f("stochastic_rounding", stochastic_rounding, "round updated bfloat16 parameters up or down at random");
   f("max_iter", max_iter, "iterations of an update (LBFGS)").at_least(1);
   f("max_eval", max_eval, "evaluations of an update (LBFGS); unset: max_iter * 5 / 4").at_least(1);
-  f("tolerance_grad", tolerance_grad, "largest gradient at which an update ends (LBFGS)").at_least(0);
-  f("tolerance_change", tolerance_change, "least change with which an update goes on (LBFGS)").at_least(0);
+  f("tolerance_grad", tolerance_grad, "an update ends when no gradient is larger (LBFGS)").at_least(0);
+  f("tolerance_change", tolerance_change, "an update ends when its change is smaller (LBFGS)").at_least(0);
   f("history_size", history_size, "stored changes of the gradient (LBFGS)").at_least(1);
   f("line_search_fn", line_search_fn, "line search (LBFGS); unset: steps of lr").choices({"strong_wolfe"});
   f("beta2_decay", beta2_decay, "exponent of the second moment's decay (Adafactor)").range(-1e9, 0);
@@ -42,10 +42,10 @@ void OptimizerOptions::fields(Fields& f) {
   f("adjust_lr_fn", adjust_lr_fn, "learning rate by shape (Muon); unset: original")
       .choices({"original", "match_rms_adamw"});
   f("use_muon", use_muon, "false: AdamW for matrices too (Muon)");
-  f("adamw_lr", adamw_lr, "learning rate of what AdamW updates (Muon)").at_least(0);
-  f("adamw_betas", adamw_betas, "betas of what AdamW updates (Muon)").range(0, 1);
-  f("adamw_eps", adamw_eps, "eps of what AdamW updates (Muon)").at_least(0);
-  f("adamw_weight_decay", adamw_weight_decay, "weight decay of what AdamW updates (Muon)").at_least(0);
+  f("adamw_lr", adamw_lr, "learning rate of parameters that AdamW updates (Muon)").at_least(0);
+  f("adamw_betas", adamw_betas, "betas of parameters that AdamW updates (Muon)").range(0, 1);
+  f("adamw_eps", adamw_eps, "eps of parameters that AdamW updates (Muon)").at_least(0);
+  f("adamw_weight_decay", adamw_weight_decay, "weight decay of parameters that AdamW updates (Muon)").at_least(0);
   own_options.fields(f, own_optimizer_options());
 }
 
@@ -57,10 +57,10 @@ OwnOptionTypes& own_optimizer_options() {
 void ParamGroupSpec::fields(Fields& f) {
   f("pattern", pattern, "regular expression searched for in parameter names");
   OptimizerOptions::fields(f);
-  f("lr_multiplier", lr_multiplier, "times the optimizer's lr").at_least(0);
-  f("weight_decay_multiplier", weight_decay_multiplier, "times the optimizer's weight_decay").at_least(0);
-  f("beta1", beta1, "instead of the first of the optimizer's betas").range(0, 1);
-  f("beta2", beta2, "instead of the second of the optimizer's betas").range(0, 1);
+  f("lr_multiplier", lr_multiplier, "factor of the optimizer's lr").at_least(0);
+  f("weight_decay_multiplier", weight_decay_multiplier, "factor of the optimizer's weight_decay").at_least(0);
+  f("beta1", beta1, "replaces the first of the optimizer's betas").range(0, 1);
+  f("beta2", beta2, "replaces the second of the optimizer's betas").range(0, 1);
   f("no_decay", no_decay, "as the optimizer's no_decay, for this group");
 }
 
@@ -123,11 +123,12 @@ void SchedulerSpec::part_fields(Fields& f) {
       .at_least(0);
   f("patience", patience, "steps without a better metric before a reduction (reduce_on_plateau); unset: 10")
       .at_least(0);
-  f("threshold", threshold, "improvement that counts (reduce_on_plateau); unset: 1e-4").at_least(0);
+  f("threshold", threshold, "smallest improvement that counts (reduce_on_plateau); unset: 1e-4").at_least(0);
   f("threshold_mode", threshold_mode, "whether threshold is relative (reduce_on_plateau); unset: rel")
       .choices({"rel", "abs"});
-  f("cooldown", cooldown, "steps after a reduction in which none counts (reduce_on_plateau); unset: 0").at_least(0);
-  f("eps", eps, "least difference of a reduction (reduce_on_plateau); unset: 1e-8").at_least(0);
+  f("cooldown", cooldown, "steps after a reduction that do not count as patience (reduce_on_plateau); unset: 0")
+      .at_least(0);
+  f("eps", eps, "smallest change of a rate (reduce_on_plateau); unset: 1e-8").at_least(0);
   f("start_factor", start_factor, "factor of the first rate (LinearLR); unset: 1/3").range(0, 1);
   f("end_factor", end_factor, "factor of the last rate (LinearLR); unset: 1").range(0, 1);
   f("total_iters", total_iters, "steps until the last factor (LinearLR, ConstantLR, PolynomialLR); unset: 5")
@@ -142,7 +143,7 @@ OwnOptionTypes& own_scheduler_options() {
 
 void SchedulerSpec::fields(Fields& f) {
   part_fields(f);
-  f("interval", interval, "what advances the schedule; unset: step, or epoch for a schedule that needs a metric")
+  f("interval", interval, "unit of the schedule; unset: step, or epoch for a schedule that needs a metric")
       .choices({"step", "epoch"})
       .synonym("steps", "step")
       .synonym("update", "step")
@@ -158,7 +159,7 @@ void SchedulerSpec::fields(Fields& f) {
 
 void SchedulerPart::fields(Fields& f) {
   part_fields(f);
-  f("steps", steps, "length of this part; the last: what is left").at_least(1);
+  f("steps", steps, "length of this part; the last part takes the remaining steps").at_least(1);
 }
 
 std::string SchedulerSpec::type_name() const {

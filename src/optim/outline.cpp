@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t most_samples = 100'000;
 
-/// Where sample `index` of `count` lies among `updates` positions.
+/// The position of sample `index` of `count` among `updates` positions.
 std::int64_t position_of(std::int64_t index, std::int64_t count, std::int64_t updates) {
   if (count == updates) {
     return index;

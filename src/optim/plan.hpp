@@ -1,4 +1,4 @@
-// Checks of gradients and state, and a scale on a device: for the updates of optimizers.
+// Checks of gradients and state before an update, and a scale on a device.
 #pragma once
 
 #include <optional>
@@ -23,16 +23,16 @@ struct DeviceScale {
   at::Tensor count_increment() const;
 };
 
-/// clip_grad_norm into a scale, for gradients on a device.
+/// clip_grad_norm with a scale, for gradients on a device.
 at::Tensor clip_on_device(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale);
-/// What clip_grad_norm stores in a scale for gradients of this norm, which is divided by it already. No device wait.
+/// Stores in `scale` the factor for gradients of this norm, which is already divided by `scale`. No device wait.
 void limit_norm(const at::Tensor& norm, double max_norm, GradScale& scale);
 
 [[noreturn]] void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad,
                                  const std::string& what);
 
-/// Checks that a gradient is dense, and has its parameter's shape and device. `what()` describes the parameter; called
-/// only to throw.
+/// Checks that a gradient is dense and has its parameter's shape and device. `what()` describes the parameter; called
+/// only on an error.
 template <class Describe>
 void check_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad, Describe&& what) {
   if (grad.layout() != c10::kStrided || grad.sizes() != param.sizes() || grad.device() != param.device()) [[unlikely]] {
@@ -43,8 +43,8 @@ void check_gradient(std::string_view optimizer, const at::Tensor& param, const a
 [[noreturn]] void throw_buffer(std::string_view optimizer, const at::Tensor& param, at::ScalarType dtype,
                                const at::Tensor& buffer, const char* key, const std::string& what);
 
-/// Checks that a buffer followed its parameter: `model.to(device)` after the first update leaves it behind. `dtype`:
-/// that of the state.
+/// Checks that a buffer has its parameter's device: `model.to(device)` after the first update does not move it.
+/// `dtype`: that of the state.
 template <class Describe>
 void check_buffer(std::string_view optimizer, const at::Tensor& param, at::ScalarType dtype, const at::Tensor& buffer,
                   const char* key, Describe&& what) {
@@ -54,7 +54,7 @@ void check_buffer(std::string_view optimizer, const at::Tensor& param, at::Scala
   }
 }
 
-/// For parameters of a group that are not those that were added.
+/// Throws for a group whose parameters were replaced.
 [[noreturn]] void throw_replaced(std::string_view optimizer, std::size_t group);
 
 }  // namespace danling::inline v0::optim::detail

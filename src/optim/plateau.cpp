@@ -65,7 +65,7 @@ class Plateau final : public Scheduler {
   }
 
   void compute(std::vector<double>& lrs, std::optional<double> metric) override {
-    if (!metric) {  // construction
+    if (!metric) {  // called by the constructor
       return;
     }
     if (is_better(*metric)) {

@@ -1,4 +1,4 @@
-// Warm-up and cool-down: straight lines from and to the least rate.
+// Warm-up and cool-down: linear from and to the lowest rate.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ struct Ramp {
   std::int64_t warmup = 0, cooldown = 0, total = 0;
   double min_lr = 0;
 
-  /// `lr` in update `step`, from 1.
+  /// Returns `lr` scaled for update `step`, counted from 1.
   double operator()(double lr, std::int64_t step) const {
     const std::int64_t cooling = step - (total - cooldown);
     if (step < warmup) {

@@ -33,13 +33,13 @@ at::Tensor widened(const at::Tensor& tensor) {
 }
 
 at::Tensor rounded_stochastically(const at::Tensor& given, const at::Tensor& key) {
-  const at::Tensor wide = given.to(at::kFloat);  // a scalar beside a count in float64 is float64
+  const at::Tensor wide = given.to(at::kFloat);  // a scalar computed from a float64 count is float64
   const auto index = at::arange(wide.numel(), at::TensorOptions().device(wide.device()).dtype(at::kLong));
-  // The kernels number elements as they lie in memory.
+  // The kernels number elements in memory order.
   const at::Tensor number =
       wide.is_non_overlapping_and_dense() ? index.as_strided(wide.sizes(), wide.strides()) : index.view(wide.sizes());
   const auto times = [&](const at::Tensor& x, std::int64_t factor) {
-    // The low 32 bits of a product of 32 bits, without overflow of 64.
+    // The low 32 bits of a 32-bit product, without a 64-bit overflow.
     const at::Tensor high = x.bitwise_right_shift(16).mul(factor).bitwise_and(0xFFFF).mul(0x10000);
     return x.bitwise_and(0xFFFF).mul(factor).add(high).bitwise_and(mask);
   };

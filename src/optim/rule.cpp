@@ -66,7 +66,7 @@ Variant adam_variant(const OptimizerOptions& options) {
                           : variant_of<r::Adam<false>>(Kernel::adam, {0, 1});
 }
 
-/// Options that every optimizer here has.
+/// Options common to all optimizers here.
 OptimizerOptions common(double lr, double weight_decay) {
   return {.lr = lr,
           .weight_decay = weight_decay,

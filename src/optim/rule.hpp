@@ -1,4 +1,4 @@
-// Elementwise optimizers as data: options, state, checks and update rule of each.
+// Elementwise optimizers as data: the options, state, checks and update rule of each.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ inline constexpr std::size_t max_buffers = 3, max_scalars = 2, max_constants = 1
 /// The update that a group's options select.
 struct Variant {
   rules::Kernel kernel;
-  /// The buffers that it uses, by their index in Rule::buffers.
+  /// The buffers that it uses, as indices into Rule::buffers.
   std::vector<std::uint8_t> buffers;
-  /// `count`: updates, this one included. Advances the scalars of a parameter.
+  /// Computes the constants. `count`: number of updates, including this one. Advances a parameter's scalars.
   void (*constants)(const OptimizerOptions&, double count, double* scalars, double* out);
   /// The same update by operations on tensors.
   void (*update)(rules::List& params, const rules::List& grads, rules::List* buffers, const OptimizerOptions&,
@@ -33,22 +33,22 @@ struct Rule {
   OptimizerOptions defaults;
   /// The options of a saved group in the order of torch.optim.
   std::vector<std::string_view> saved_options;
-  /// Names in torch.optim's state. All buffers have the shape of their parameter; scalars belong to a parameter.
+  /// Names in torch.optim's state. Buffers have the shape of their parameter; scalars are one number per parameter.
   std::array<const char*, max_buffers> buffers;
   std::array<const char*, max_scalars> scalars = {};
-  /// The state has the number of updates.
+  /// The state includes the number of updates.
   bool counts = true;
-  /// torch.optim creates the state with the optimizer, not in the first update.
+  /// torch.optim creates the state in the constructor, not at the first update.
   bool eager = false;
   Variant (*variant)(const OptimizerOptions&);
-  /// First value of a buffer, and of a scalar.
+  /// Initial value of a buffer or scalar.
   double (*first_value)(const OptimizerOptions&, std::size_t buffer) = nullptr;
   double (*first_scalar)(const OptimizerOptions&, std::size_t scalar) = nullptr;
-  /// Checks beyond the ranges of single options. Returns what is wrong, or an empty text.
+  /// Checks beyond the ranges of single options. Returns an error text, or an empty one.
   std::string (*contradiction)(const OptimizerOptions&) = nullptr;
   std::optional<FusedKernel> fused = std::nullopt;
 
-  /// `given` with this rule's defaults. @throws ConfigError for options out of range or of other optimizers.
+  /// Returns `given` with this rule's defaults. @throws ConfigError for options out of range or of other optimizers.
   OptimizerOptions complete(const OptimizerOptions& given) const;
 };
 

@@ -11,7 +11,7 @@
 namespace danling::inline v0::optim::detail {
 namespace {
 
-// Implementation options, not mathematics: each program sets them.
+// Implementation options, which do not affect the mathematics: each program sets them.
 constexpr std::string_view execution_keys[] = {"foreach", "capturable", "differentiable", "fused"};
 
 double number_of(const Target& target, const State& value, const std::string& what) {
@@ -47,7 +47,7 @@ SavedGroup read_group(const Target& target, const State& saved, std::size_t g,
                       quote(key));
   }
   for (const auto key : options) {
-    // Newer options of torch.optim: older states do not have them.
+    // Newer options of torch.optim, absent in older states.
     const bool execution =
         std::find(std::begin(execution_keys), std::end(execution_keys), key) != std::end(execution_keys);
     if (!execution && key != "amsgrad" && key != "maximize" && key != "nesterov" && key != "decoupled_weight_decay") {

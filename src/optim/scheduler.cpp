@@ -98,7 +98,7 @@ void Scheduler::load_state_dict(const State& state) {
                       out.size());
     return out;
   };
-  // PyTorch saves no base rates with ReduceLROnPlateau and with schedules of schedules, and not always the count.
+  // PyTorch saves no base rates for ReduceLROnPlateau and for combined schedules, and not always the count.
   auto base_lrs = state.find("base_lrs") != nullptr ? rates("base_lrs") : base_lrs_;
   auto last_lr = rates("_last_lr");
   const std::int64_t position = state.at("last_epoch").integer();

@@ -1,4 +1,4 @@
-// A schedule between two rates of each group, whose shape is a function of the position.
+// A schedule between two rates per group, whose shape is a function of the position.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace danling::inline v0::optim::detail {
 
-/// A shape over positions: 0 is the low rate, 1 the high one.
+/// A shape over positions: 0 is the low rate, 1 the high rate.
 using Shape = std::function<double(std::int64_t position)>;
 
-/// The two ends of a shape. Rates have one value per group; unset: the base rates.
+/// The two ends of a shape. Rates have one value per group; unset rates are the base rates.
 struct ShapeOptions {
   std::optional<std::vector<double>> low = std::nullopt, high = std::nullopt;
-  // Momentum falls from the highest to the base while its shape rises from 0 to 1. Without a shape it is left alone.
+  // Momentum falls from the highest to the base as its shape rises from 0 to 1. Without a shape it does not change.
   Shape momentum = nullptr;
   double base_momentum = 0, max_momentum = 0;
   std::optional<std::int64_t> length = std::nullopt;
@@ -24,7 +24,7 @@ struct ShapeOptions {
 
 class ShapeLR final : public Scheduler {
  public:
-  /// @throws ConfigError for a momentum that the optimizer does not have.
+  /// @throws ConfigError when the optimizer has no momentum to cycle.
   ShapeLR(Optimizer& optimizer, Shape shape, ShapeOptions options);
 
   std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;

@@ -80,7 +80,7 @@ double sum_squares(const std::vector<at::Tensor>& tensors) {
     }
   }
   sums.assign(pieces.size(), 0.0);
-  // Not the thread's own copies inside of the lambda: others run it too.
+  // Not thread_local inside the lambda: other threads run it too.
   const Piece* const all = pieces.data();
   double* const out = sums.data();
   const auto& kernels = rules::kernels();

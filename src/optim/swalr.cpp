@@ -18,14 +18,14 @@ SWALR::SWALR(Optimizer& optimizer, double swa_lr, std::int64_t anneal_epochs, st
   start();
 }
 
-// Of the way to swa_lr.
+// The fraction of the way to swa_lr.
 double SWALR::share(std::int64_t step) const {
   const double progress =
       std::clamp(static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(anneal_epochs_, 1)), 0.0, 1.0);
   return linear_ ? progress : (1 - std::cos(std::numbers::pi * progress)) / 2;
 }
 
-// From the previous rates, as torch does, so that it follows rates that the program changes.
+// Starts from the previous rates, as torch does, to follow rates that the program changes.
 void SWALR::compute(std::vector<double>& lrs, std::optional<double>) {
   const std::int64_t step = anneal_epochs_ == 0 ? std::max<std::int64_t>(last_epoch(), 1) : last_epoch();
   const double before = share(step - 1);

@@ -10,7 +10,7 @@
 namespace danling::inline v0::optim {
 namespace {
 
-/// A number that both sides may change: ours wins if both did.
+/// A number that both sides may change: ours wins if both changed it.
 struct Shared {
   double seen = 0;
   double agreed(double ours, double theirs) const { return ours != seen ? ours : theirs; }
@@ -95,8 +95,8 @@ class TorchAdapter final : public Optimizer {
  private:
   const detail::TorchKind& known(const char* operation) const {
     check<StateError>(kind_ != nullptr, concat(name(), ".", operation),
-                      "expected one of SGD, Adam, AdamW, RMSprop, Adagrad, got another kind, whose state has no layout "
-                      "here; derive from danling::optim::Optimizer");
+                      "expected one of SGD, Adam, AdamW, RMSprop, Adagrad, got a type whose state layout is "
+                      "unknown; derive from danling::optim::Optimizer");
     return *kind_;
   }
 
@@ -121,9 +121,10 @@ class TorchAdapter final : public Optimizer {
       options.set_lr(lr);
       groups_[g].lr = lrs_[g].seen = lr;
       if (kind_ == nullptr) {
-        check<StateError>(groups_[g].weight_decay == 0, concat(name(), ".step"),
-                          "expected weight_decay to be set on the torch optimizer, whose kind is not known here, got ",
-                          groups_[g].weight_decay, " on the adapter");
+        check<StateError>(
+            groups_[g].weight_decay == 0, concat(name(), ".step"),
+            "expected weight_decay to be set on the torch optimizer, whose type the adapter does not know, got ",
+            groups_[g].weight_decay, " on the adapter");
         continue;
       }
       const double decay = weight_decays_[g].agreed(groups_[g].weight_decay, kind_->weight_decay(options));

@@ -37,7 +37,7 @@ std::tuple<double, double> read_betas(const Target& target, const SavedGroup& gr
 
 void refuse_maximize(const Target& target, const SavedGroup& group) {
   check<StateError>(!read_flag(target, group, "maximize", false), target.where,
-                    "expected maximize = false, which is all that torch::optim can do, got true");
+                    "expected maximize = false, the only value that torch::optim supports, got true");
 }
 
 struct Sgd {

@@ -1,4 +1,4 @@
-// Options and state layouts of each kind of optimizer in torch::optim, as Python saves them.
+// Options and state layouts of the optimizer types of torch::optim, as Python saves them.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class OptimizerParamState;
 
 namespace danling::inline v0::optim::detail {
 
-/// Functions for one kind of optimizer. `read_*` throw StateError and change nothing then.
+/// Functions for one optimizer type. `read_*` throw StateError, changing nothing.
 struct TorchKind {
   const char* name;
   bool (*matches)(const torch::optim::Optimizer&);
@@ -31,7 +31,7 @@ struct TorchKind {
                                                                    const torch::optim::OptimizerOptions& options);
 };
 
-/// The kind of `optimizer`, or null if unknown.
+/// Returns the type's functions, or null for an unknown type.
 const TorchKind* torch_kind(const torch::optim::Optimizer& optimizer);
 
 }  // namespace danling::inline v0::optim::detail

@@ -59,7 +59,7 @@ std::shared_ptr<Scheduler> scaled(Optimizer& optimizer, Shape factor) {
 }
 
 double number(std::int64_t count) { return static_cast<double>(count); }
-/// Half a wave: 1 at 0, and 0 at 1.
+/// Half a cosine wave: 1 at phase 0, 0 at phase 1.
 double half_cosine(double phase) { return (1 + std::cos(std::numbers::pi * phase)) / 2; }
 
 std::shared_ptr<Scheduler> step(Options spec, Optimizer& optimizer, Total) {
@@ -140,7 +140,7 @@ std::shared_ptr<Scheduler> cosine_warm_restarts(Options spec, Optimizer& optimiz
   return std::make_shared<ShapeLR>(optimizer, shape, std::move(ends));
 }
 
-/// Adds the momentum of a cycle, whose shape is `shape`.
+/// Adds the momentum of a cycle with the shape `shape`.
 void cycle_momentum(ShapeOptions& ends, Options spec, Shape shape, double base, double max) {
   if (spec.cycle_momentum.value_or(true)) {
     ends.momentum = std::move(shape);
@@ -161,7 +161,7 @@ std::shared_ptr<Scheduler> cyclic(Options spec, Optimizer& optimizer, Total) {
   check<ConfigError>(mode == "triangular" || mode == "triangular2" || mode == "exp_range", "scheduler.build",
                      "expected mode to be one of triangular, triangular2, exp_range, got ", quote(mode));
   check<ConfigError>(!spec.gamma || mode == "exp_range", spec.section,
-                     "expected gamma with mode exp_range, got it with ", mode);
+                     "expected gamma only with mode exp_range, got mode ", mode);
   const double gamma = not_below_zero(spec.gamma.value_or(1.0), "gamma");
   const auto shape = [up, down, mode, gamma](std::int64_t position) {
     const double total = up + down, ratio = up / total;
@@ -182,7 +182,7 @@ std::shared_ptr<Scheduler> cyclic(Options spec, Optimizer& optimizer, Total) {
   return std::make_shared<ShapeLR>(optimizer, shape, std::move(ends));
 }
 
-/// A phase of one_cycle: where it ends, and the shares of the highest rate and of the momentum's cycle there.
+/// A phase of one_cycle: its end, and there the shares of the highest rate and of the momentum's cycle.
 struct Phase {
   double end, lr, momentum;
 };
@@ -208,7 +208,7 @@ std::shared_ptr<Scheduler> one_cycle(Options spec, Optimizer& optimizer, Total r
   phases.push_back({number(total) - 1, 1 / (div * final_div), 0});
   const auto along = [phases = std::move(phases), total, cos = strategy == "cos"](std::int64_t position,
                                                                                   double Phase::*value) {
-    const double at = number(std::min(position, total - 1));  // held after the end
+    const double at = number(std::min(position, total - 1));  // constant after the end
     std::size_t next = 1;
     while (next + 1 < phases.size() && at > phases[next].end) {
       ++next;

@@ -5,13 +5,13 @@
 
 namespace danling::inline v0::optim::detail {
 
-/// Adds those that are shapes over the position, under DanLing's names and PyTorch's.
+/// Adds schedules that are shapes over the position, under DanLing's names and PyTorch's.
 void add_torch_schedules(SchedulerRegistry& registry);
 
 /// ReduceLROnPlateau.
 std::shared_ptr<Scheduler> build_plateau(const SchedulerSpec& spec, Optimizer& optimizer, std::optional<std::int64_t>);
 
-/// SequentialLR: each part of the chain in its turn, from its own beginning.
+/// SequentialLR: runs the parts of the chain in sequence, each from its beginning.
 std::shared_ptr<Scheduler> build_sequential(const SchedulerSpec& spec, Optimizer& optimizer,
                                             std::optional<std::int64_t> total_steps);
 /// ChainedScheduler: the base rate times the factor of each part.

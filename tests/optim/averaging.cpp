@@ -148,7 +148,7 @@ TEST_CASE("WeightAverage: apply puts the average into the model and restore take
   CHECK(average.model_weights().at("0.weight").tensor().data_ptr() == memory);
   CHECK(weight.requires_grad());
   CHECK(error_of<danling::StateError>([&] { average.update(); }) ==
-        "[optim.average] expected the model's own weights, got an average in their place; call restore()");
+        "[optim.average] expected the model's weights, got the applied average; call restore()");
   average.restore();
   CHECK(weight.data_ptr() == memory);
   CHECK(at::equal(weight.detach(), trained));

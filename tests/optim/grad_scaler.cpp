@@ -217,11 +217,11 @@ TEST_CASE("GradScaler: wrong calls, options and states are one line each", "[opt
         "update()");
   scaler.unscale(optimizer);
   CHECK(error_of<StateError>([&] { scaler.unscale(optimizer); }) ==
-        "[optim.GradScaler.unscale] expected one call for each optimizer before update(), got another after unscale() "
+        "[optim.GradScaler.unscale] expected one call per optimizer before update(), got another after unscale() "
         "or step()");
   scaler.step(optimizer);
   CHECK(error_of<StateError>([&] { scaler.step(optimizer); }) ==
-        "[optim.GradScaler.step] expected one call for each optimizer before update(), got a second");
+        "[optim.GradScaler.step] expected one call per optimizer before update(), got a second");
   scaler.update();
 
   at::Tensor half = at::ones({2}, at::kHalf).set_requires_grad(true);

@@ -267,9 +267,9 @@ TEST_CASE("chain: a schedule of the program that keeps a state takes part, saves
 TEST_CASE("chain: what does not fit is refused", "[optim]") {
   CHECK(refusal({.type = "sequential"}) == "[scheduler.build] expected sched.chain for 'sequential', got none");
   CHECK(refusal({.chain = {{{.type = "constant"}}, {{.type = "linear"}, 5}}}) ==
-        "[sched.chain[0]] expected steps, got none; only the last schedule of a chain takes what is left");
+        "[sched.chain[0]] expected steps, got none; only the last schedule of a chain may omit them");
   CHECK(refusal({.chain = {{{.type = "constant"}, 100}, {{.type = "linear"}}}}) ==
-        "[sched.chain[1]] expected schedules before it of fewer steps than total_steps = 100, got 100");
+        "[sched.chain[1]] expected earlier schedules of fewer steps than total_steps = 100, got 100");
   CHECK(refusal({.chain = {{{.type = "constant"}, 0}, {{.type = "linear"}}}}) ==
         "[sched.chain[0]] expected steps of 1 or more, got 0");
   CHECK(refusal({.chain = {{{.type = "step", .gamma = 0.1}, 5}, {{.type = "linear"}}}}) ==
@@ -278,11 +278,11 @@ TEST_CASE("chain: what does not fit is refused", "[optim]") {
         "[sched.chain[0]] expected options of linear (total_steps, final_lr_ratio, final_lr, min_lr, warmup_steps, "
         "cooldown_steps, scaling), got 'step_size'");
   CHECK(refusal({.chain = {{{.type = "reduce_on_plateau"}, 5}, {{.type = "linear"}}}}) ==
-        "[sched.chain[0]] expected schedules that need no metric in a chain, got one that needs one");
+        "[sched.chain[0]] expected schedules without a metric in a chain, got one that needs a metric");
   CHECK(refusal({.chain = {{SchedulerSpec{}, 5}, {{.type = "linear"}}}}) ==
         "[scheduler.build] expected sched.chain[0].type, got none");
   CHECK(refusal({.type = "chained", .chain = {{{.type = "constant"}, 5}}}) ==
-        "[sched.chain[0]] expected no steps in a chain of all at once, got 5");
+        "[sched.chain[0]] expected no steps in a chain of type chained, got 5");
   CHECK(refusal({.type = "cosine", .chain = {{{.type = "constant"}}}}) ==
         "[sched] expected options of cosine (total_steps, final_lr_ratio, final_lr, min_lr, warmup_steps, "
         "cooldown_steps, scaling), got 'chain'");
@@ -300,7 +300,7 @@ TEST_CASE("schedules: options out of range and of other types are refused", "[op
   CHECK(refusal({.type = "cyclic", .max_lr = {{1.0}}, .mode = "min"}) ==
         "[scheduler.build] expected mode to be one of triangular, triangular2, exp_range, got 'min'");
   CHECK(refusal({.type = "cyclic", .gamma = 0.9, .max_lr = {{1.0}}}) ==
-        "[sched] expected gamma with mode exp_range, got it with triangular");
+        "[sched] expected gamma only with mode exp_range, got mode triangular");
   CHECK(refusal({.type = "one_cycle", .cycle_momentum = false, .max_momentum = 0.9}) ==
         "[sched] expected no base_momentum and max_momentum with cycle_momentum: false, got one");
   CHECK(refusal({.type = "one_cycle", .pct_start = 1.5}) ==

@@ -113,8 +113,8 @@ TEST_CASE("adapt_torch_optimizer: other kinds train, but have no state to save; 
   optimizer->step();
   CHECK(param[0].item().toDouble() == 0.5);
   CHECK(error_of<danling::StateError>([&] { optimizer->state_dict(); }) ==
-        "[torch::optim.state_dict] expected one of SGD, Adam, AdamW, RMSprop, Adagrad, got another kind, whose state "
-        "has no layout here; derive from danling::optim::Optimizer");
+        "[torch::optim.state_dict] expected one of SGD, Adam, AdamW, RMSprop, Adagrad, got a type whose state layout "
+        "is unknown; derive from danling::optim::Optimizer");
   CHECK(error_of<danling::ConfigError>([&] {
           optim::adapt_torch_optimizer(std::make_shared<torch::optim::LBFGS>(std::vector<at::Tensor>{param}));
         }) == "[optim.adapt_torch_optimizer] expected an optimizer that steps without a closure, got LBFGS");
@@ -135,9 +135,10 @@ TEST_CASE("adapt_torch_optimizer: what does not fit is refused and changes nothi
         "[torch::optim::Adam.load_state_dict] expected exp_avg of parameter 0 with shape [2], got [3]");
   broken = danling::clone(before);
   broken["param_groups"].list()[0]["maximize"] = true;
-  CHECK(error_of<danling::StateError>([&] { optimizer->load_state_dict(broken); }) ==
-        "[torch::optim::Adam.load_state_dict] expected maximize = false, which is all that torch::optim can do, got "
-        "true");
+  CHECK(
+      error_of<danling::StateError>([&] { optimizer->load_state_dict(broken); }) ==
+      "[torch::optim::Adam.load_state_dict] expected maximize = false, the only value that torch::optim supports, got "
+      "true");
   CHECK(danling::first_difference(optimizer->state_dict(), before).empty());
   torch_adam->add_param_group(torch::optim::OptimizerParamGroup({at::ones({1}).set_requires_grad(true)}));
   CHECK(error_of<danling::StateError>([&] { optimizer->step(); }) ==

@@ -39,7 +39,6 @@ struct MeterPart;
 /// 2^25, and for float64 values that differ by less than 2^12 (for a thousand updates, by 2^32). Beyond that, the error
 /// of a sum is below its last bit, but this bit may differ if the exact sum lies almost midway between two numbers or
 /// the values cancel. All nan count as the same number.
-/// of two numbers or the values cancel. All nan count as the same number.
 class AverageMeter {
  public:
   AverageMeter();

@@ -1,4 +1,4 @@
-// Adam and its kin.
+// Adam and its variants.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::optim {
 
-/// torch.optim.Adam: weight decay is added to the gradient.
+/// torch.optim.Adam: adds weight decay to the gradient.
 class Adam final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -18,7 +18,7 @@ class Adam final : public ElementwiseOptimizer {
                 std::vector<std::string> names = {});
 };
 
-/// torch.optim.AdamW: weight decay shrinks the parameter itself.
+/// torch.optim.AdamW: applies weight decay to the parameter.
 class AdamW final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -27,7 +27,7 @@ class AdamW final : public ElementwiseOptimizer {
                  std::vector<std::string> names = {});
 };
 
-/// torch.optim.Adamax: Adam by the infinity norm.
+/// torch.optim.Adamax: Adam with the infinity norm.
 class Adamax final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -36,7 +36,7 @@ class Adamax final : public ElementwiseOptimizer {
                   std::vector<std::string> names = {});
 };
 
-/// torch.optim.NAdam: Adam with Nesterov's momentum.
+/// torch.optim.NAdam: Adam with Nesterov momentum.
 class NAdam final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -45,7 +45,7 @@ class NAdam final : public ElementwiseOptimizer {
                  std::vector<std::string> names = {});
 };
 
-/// torch.optim.RAdam: Adam without adaptive steps while the variance is not yet known.
+/// torch.optim.RAdam: Adam without adaptive steps while the variance is intractable.
 class RAdam final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -54,9 +54,9 @@ class RAdam final : public ElementwiseOptimizer {
                  std::vector<std::string> names = {});
 };
 
-/// A new Adam over `params`.
+/// Creates an Adam over `params`.
 std::shared_ptr<Adam> adam(std::vector<at::Tensor> params, const OptimizerOptions& options = {});
-/// A new AdamW over `params`.
+/// Creates an AdamW over `params`.
 std::shared_ptr<AdamW> adamw(std::vector<at::Tensor> params, const OptimizerOptions& options = {});
 
 }  // namespace danling::inline v0::optim

@@ -9,18 +9,18 @@
 
 namespace danling::inline v0::optim {
 
-// `params`: tensors without a gradient are skipped. `grad_divisor`: the optimizer's divisor, so that limits and the
-// norm refer to the divided gradients; these functions do not divide the gradients.
+// Tensors of `params` without a gradient are skipped. `grad_divisor`: the optimizer's divisor; limits and norm refer to
+// the divided gradients, but these functions do not divide them.
 
-/// Scales the gradients so that their common 2-norm is at most `max_norm` (torch.nn.utils.clip_grad_norm_), and returns
-/// the norm before that: a scalar on the device of the first gradient, 0 without gradients. No device wait; on the
-/// CPU nothing is multiplied when the norm is within the limit.
+/// Scales the gradients so that their common 2-norm is at most `max_norm` (torch.nn.utils.clip_grad_norm_). Returns the
+/// norm before scaling: a scalar on the device of the first gradient, 0 without gradients. No device wait; on the CPU
+/// nothing is multiplied if the norm is within the limit.
 /// @throws ConfigError unless `max_norm` is above 0.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double grad_divisor = 1.0);
 
-/// The same without a pass over the gradients: stores the factor in `scale`, for the optimizer's update. A non-finite
-/// norm sets `scale.found_inf`. Norm and limit refer to the gradients divided by `scale`. No device wait, except for a
-/// scale on a device with gradients on the host.
+/// The same without a pass over the gradients: stores the factor in `scale` for the optimizer's update. A non-finite
+/// norm sets `scale.found_inf`. Norm and limit refer to the gradients divided by `scale`. No device wait, unless the
+/// scale is on a device and the gradients are on the host.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale);
 
 /// The common 2-norm of the gradients. No device wait.
@@ -34,7 +34,7 @@ void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, do
 /// that ranks can take the maximum). No device wait.
 at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params);
 
-/// Whether any gradient holds an infinity or NaN. Waits for the device.
+/// Returns whether any gradient holds an infinity or NaN. Waits for the device.
 bool has_nonfinite(const std::vector<at::Tensor>& params);
 
 }  // namespace danling::inline v0::optim

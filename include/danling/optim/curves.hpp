@@ -1,4 +1,4 @@
-// Curves by name: the shapes of LRScheduler, to which a program adds its own.
+// Curves by name: the shapes of LRScheduler. Programs can add curves.
 #pragma once
 
 #include <functional>
@@ -15,23 +15,24 @@ namespace danling::inline v0::optim {
 
 /// A shape between the base rate and the final rate. LRScheduler adds warm-up, cool-down and scaling.
 struct Curve {
-  /// Maps progress, from 0 to 1, to the fraction of the way from the base (0) to the final rate (1). `options` are
+  /// Maps progress from 0 to 1 to the fraction of the way from the base rate (0) to the final rate (1). `options` are
   /// those of the schedule, with total_steps, warmup_steps and cooldown_steps set. Called once per step.
   std::function<double(double progress, const SchedulerSpec& options)> fraction;
-  std::vector<std::string> options = {};  ///< the options that it reads beside those of LRScheduler
-  SchedulerSpec defaults = {};            ///< its values of options that are unset
+  std::vector<std::string> options = {};  ///< options that the curve reads besides those of LRScheduler
+  SchedulerSpec defaults = {};            ///< the curve's values of unset options
 };
 
-/// Curves by `sched.type`: linear, cosine, constant, polynomial, exponential, inverse_sqrt, wsd, and the program's:
+/// Curves by `sched.type`: linear, cosine, constant, polynomial, exponential, inverse_sqrt, wsd, and those of the
+/// program:
 ///
 ///     optim::curves().add("square", [](const auto&) { return optim::Curve{[](double p, auto&) { return p * p; }}; });
 ///
-/// A factory gets the options with total_steps set, and throws ConfigError for those that its curve cannot use.
+/// A factory gets the options with total_steps set, and throws ConfigError for options that the curve cannot use.
 using CurveRegistry = Registry<Curve(const SchedulerSpec& options)>;
 CurveRegistry& curves();
 
-/// Registers a curve that has options of its own, as register_scheduler does: keys of `sched`, which `Curve::options`
-/// must name too. @throws ConfigError for a name or key that is taken.
+/// Registers a curve with additional options, as register_scheduler does: they become keys of `sched`, and
+/// `Curve::options` must list them too. @throws ConfigError when the name or a key is taken.
 template <class T>
 void register_curve(std::string_view name, CurveRegistry::Factory factory) {
   expect_new_scheduler(name);

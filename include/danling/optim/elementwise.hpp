@@ -1,4 +1,4 @@
-// The base of optimizers that update each element from its gradient and its own state alone.
+// Base of optimizers that update each element from its gradient and its state alone.
 #pragma once
 
 #include <memory>
@@ -16,19 +16,19 @@ namespace detail {
 struct Rule;
 }
 
-/// SGD, Adam and their kin. On the CPU an update is one pass over memory for all parameters together, in float32 for
-/// numbers of two bytes, with the same bits for any number of threads and on any x86-64 CPU. On CUDA it is LibTorch's
-/// fused kernel, or operations over lists of tensors. Parameters may be complex, and have any strides.
+/// SGD, Adam and similar optimizers. On the CPU an update is one pass over memory for all parameters together, in
+/// float32 for bfloat16 and float16, with the same bits for any number of threads and on any x86-64 CPU. On CUDA it
+/// uses LibTorch's fused kernel, or operations over lists of tensors. Parameters may be complex, and have any strides.
 class ElementwiseOptimizer : public Optimizer {
  public:
   ~ElementwiseOptimizer() override;
 
-  /// `names`: empty or one per parameter.
+  /// `names`: empty, or one per parameter.
   /// @throws ConfigError as `ParamGroup` requires, and for options out of range or of another kind of optimizer.
   void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
                        std::vector<std::string> names = {});
 
-  /// All options of a group, its current learning rate and weight decay included.
+  /// All options of a group, including its current learning rate and weight decay.
   OptimizerOptions options(std::size_t group = 0) const;
   void set_options(std::size_t group, const OptimizerOptions& options);
 

@@ -14,22 +14,22 @@
 
 namespace danling::inline v0::optim {
 
-/// Multiplies losses by a scale, so that small gradients do not vanish in float16; divides the gradients by it, skips
+/// Multiplies losses by a scale, so that small gradients do not vanish in float16. Divides the gradients by it, skips
 /// updates whose gradients overflowed, and adapts the scale (torch.amp.GradScaler).
 ///
 ///     scaler.scale(loss).backward();
 ///     scaler.step(*optimizer);
 ///     scaler.update();
 ///
-/// The scale and the flag of an overflow stay on the device: only `get_scale`, `growth_tracker` and `state_dict` wait,
-/// and `step` of an optimizer that does not take them there (see Optimizer::step).
+/// The scale and the overflow flag stay on the device. Only `get_scale`, `growth_tracker` and `state_dict` wait, and
+/// `step` of an optimizer that cannot read them on the device (see Optimizer::step).
 class GradScaler {
  public:
-  /// @param device  of the losses and gradients; others work at the cost of copies
+  /// @param device  device of the losses and gradients; other devices work but need copies
   /// @throws ConfigError for an option out of range
   explicit GradScaler(at::Device device = at::kCPU, const GradScalerOptions& options = {});
 
-  /// `loss` times the scale.
+  /// Returns `loss` times the scale.
   at::Tensor scale(const at::Tensor& loss) const;
   /// The scale: a float32 scalar on the device. A later update does not change this tensor.
   const at::Tensor& factor() const { return scale_; }
@@ -37,29 +37,29 @@ class GradScaler {
   /// Divides the optimizer's gradients by the scale in place, to clip or read them before step().
   /// @throws StateError for float16 gradients, and for a second call before update()
   void unscale(Optimizer& optimizer);
-  /// The same for gradients of `params`. @return the flag: a float32 scalar, not 0 where one is not finite
+  /// The same for the gradients of `params`. @return the flag: a float32 scalar, nonzero if a gradient is not finite
   at::Tensor unscale(const std::vector<at::Tensor>& params) const;
-  /// One update from the unscaled gradients, or none where one is not finite. Without unscale() before it, the division
-  /// is part of the optimizer's pass. @throws StateError for a second call before update()
+  /// Updates from the unscaled gradients, or skips the update if one is not finite. Without a preceding unscale(), the
+  /// optimizer's pass includes the division. @throws StateError for a second call before update()
   void step(Optimizer& optimizer);
-  /// Adapts the scale to the flags of all optimizers since the last call: smaller after an overflow, larger after
-  /// `growth_interval` calls without one. @throws StateError without step() or unscale() before it
+  /// Adapts the scale to the flags of all optimizers since the last call: reduces it after an overflow, increases it
+  /// after `growth_interval` calls without one. @throws StateError without a preceding step() or unscale()
   void update();
-  /// The same with the flag of a program that checks its gradients itself: one number, not 0 after an overflow.
+  /// The same with the flag of a program that checks its gradients: one number, nonzero after an overflow.
   void update(const at::Tensor& found_inf);
   /// Replaces the scale. @throws ConfigError unless it is positive and finite
   void set_scale(double scale);
 
   // Both wait for the device.
   double get_scale() const;
-  /// Calls of update() without an overflow since the scale last changed.
+  /// Number of calls of update() without an overflow since the scale last changed.
   std::int64_t growth_tracker() const;
   /// The options, with their defaults.
   const GradScalerOptions& options() const { return options_; }
 
-  /// The layout of torch.amp.GradScaler. Waits for the device.
+  /// State in the layout of torch.amp.GradScaler. Waits for the device.
   State state_dict() const;
-  /// @throws StateError for another layout, or values out of range; nothing is then changed.
+  /// @throws StateError, changing nothing, for another layout or values out of range.
   void load_state_dict(const State& state);
 
  private:

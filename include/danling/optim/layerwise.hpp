@@ -1,4 +1,4 @@
-// LAMB and Adafactor: optimizers whose step depends on norms or sums of a whole parameter.
+// LAMB and Adafactor: optimizers whose step depends on norms or sums over a whole parameter.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,9 @@ namespace detail {
 class LayerRule;
 }
 
-/// Base of these: parameter groups, options and state. On the CPU in passes of danling's own over memory, with the same
-/// bits for any number of threads and on any x86-64 CPU; elsewhere by operations on tensors. Real parameters only.
+/// Base of LAMB and Adafactor: parameter groups, options and state. On the CPU, danling's passes over memory yield the
+/// same bits for any number of threads and on any x86-64 CPU; elsewhere operations on tensors run. Real parameters
+/// only.
 class LayerwiseOptimizer : public Optimizer {
  public:
   ~LayerwiseOptimizer() override;
@@ -25,7 +26,7 @@ class LayerwiseOptimizer : public Optimizer {
   void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
                        std::vector<std::string> names = {});
 
-  /// All options of a group, its current learning rate and weight decay included.
+  /// All options of a group, including its current learning rate and weight decay.
   OptimizerOptions options(std::size_t group = 0) const;
   void set_options(std::size_t group, const OptimizerOptions& options);
 
@@ -48,7 +49,7 @@ class LayerwiseOptimizer : public Optimizer {
 };
 
 /// Adam whose step is scaled to the norm of each parameter (You et al. 2020, algorithm 2, with bias correction and
-/// phi(z) = z); a parameter or step without a norm is not scaled. The state of two-byte parameters is float32.
+/// phi(z) = z). A parameter or step of norm 0 is not scaled. The state of two-byte parameters is float32.
 class LAMB final : public LayerwiseOptimizer {
  public:
   /// lr 1e-3, betas 0.9 and 0.999, eps 1e-6, weight_decay 0.01.
@@ -57,8 +58,8 @@ class LAMB final : public LayerwiseOptimizer {
                 std::vector<std::string> names = {});
 };
 
-/// Updates as torch.optim.Adafactor does: second moments of matrices as one number per row and column. `eps` is the
-/// first of torch's pair, by default the dtype's, `eps2` the second.
+/// Updates as torch.optim.Adafactor: second moments of matrices are factored into one number per row and column. `eps`
+/// is the first of torch's pair (default: the dtype's), `eps2` the second.
 class Adafactor final : public LayerwiseOptimizer {
  public:
   /// lr 1e-2, beta2_decay -0.8, eps2 1e-3, d 1, weight_decay 0.

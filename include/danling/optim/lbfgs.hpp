@@ -1,4 +1,4 @@
-// L-BFGS: steps along directions of an approximate Newton method, evaluating the loss several times an update.
+// L-BFGS: a quasi-Newton method that evaluates the loss several times per update.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace danling::inline v0::optim {
 
-/// Updates as torch.optim.LBFGS does: `optimizer.step(closure)`. One group, of parameters of one dtype and device.
-/// Keeps up to 2 * history_size + 3 vectors of all parameters. Waits for the device at each evaluation.
+/// Updates as torch.optim.LBFGS: `optimizer.step(closure)`. Supports one group, with parameters of one dtype and
+/// device. Stores up to 2 * history_size + 3 vectors of all parameters. Waits for the device at each evaluation.
 class LBFGS final : public Optimizer {
  public:
   /// Its options, with their defaults.
@@ -28,7 +28,7 @@ class LBFGS final : public Optimizer {
   void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
                        std::vector<std::string> names = {});
 
-  /// All options, the current learning rate included.
+  /// All options, including the current learning rate.
   OptimizerOptions options(std::size_t group = 0) const;
   void set_options(std::size_t group, const OptimizerOptions& options);
 

@@ -13,14 +13,14 @@
 
 namespace danling::inline v0::optim {
 
-/// A curve from the base rate to the final rate over `total_steps`, between a linear warm-up from and a linear
-/// cool-down to `min_lr` (DanLing's LRScheduler). Update k, from 1, runs at the rate of progress k / total_steps. Past
-/// total_steps + 1 it keeps the final rate, and `is_finished()` is true. A group with base rate 0 stays frozen, unless
-/// `final_lr` is set.
+/// A curve from the base rate to the final rate over `total_steps`, with a linear warm-up from `min_lr` before it and a
+/// linear cool-down to `min_lr` after it (DanLing's LRScheduler). Update k, counted from 1, uses the rate of progress k
+/// / total_steps. After total_steps + 1 steps the final rate stays, and `is_finished()` is true. A group with base rate
+/// 0 stays frozen, unless `final_lr` is set.
 class LRScheduler final : public Scheduler {
  public:
-  /// `options.type` is one of `curves()`, cosine by default; with a custom `curve`, a name for messages. The curve
-  /// maps progress from 0 to 1 to the fraction of the way between the rates. `options.total_steps` overrides
+  /// `options.type` is one of `curves()`, cosine by default; for a custom `curve` it is only a name for messages. The
+  /// curve maps progress from 0 to 1 to the fraction of the way between the rates. `options.total_steps` overrides
   /// `total_steps`.
   /// @throws ConfigError for options that contradict each other, are out of range or belong to other schedules.
   LRScheduler(Optimizer& optimizer, std::int64_t total_steps, const SchedulerSpec& options = {},
@@ -28,7 +28,7 @@ class LRScheduler final : public Scheduler {
 
   /// The rates at the current position, one per group.
   std::vector<double> get_lr() const;
-  /// The rate of a group with base rate `base_lr` at `step_count`, from 1.
+  /// The rate of a group with base rate `base_lr` at `step_count`, counted from 1.
   double lr_at(double base_lr, std::int64_t step_count) const;
 
   std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;
@@ -45,7 +45,7 @@ class LRScheduler final : public Scheduler {
   double fraction(std::int64_t step_count) const;
   double rate(double base_lr, std::int64_t step_count, double fraction) const;
 
-  SchedulerSpec options_;  // with the values of those that were unset
+  SchedulerSpec options_;  // with unset options filled in
   Curve curve_;
   bool percentile_ = true;
 };

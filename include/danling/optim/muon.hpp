@@ -11,10 +11,10 @@
 
 namespace danling::inline v0::optim {
 
-/// Updates matrices as torch.optim.Muon does, by their momentum made orthogonal, and all other parameters as AdamW.
-/// `use_muon = false` leaves matrices to AdamW too: for embeddings and the last layer. A group of both kinds becomes
-/// two, the matrices first; groups of AdamW have `adamw_lr`, `adamw_betas`, `adamw_eps` and `adamw_weight_decay`. The
-/// state of matrices alone is that of Python's Muon. No device wait. Real parameters only.
+/// Updates matrices as torch.optim.Muon, by their orthogonalized momentum, and all other parameters as AdamW. With
+/// `use_muon = false` AdamW updates matrices too: for embeddings and the last layer. A group with both becomes two
+/// groups, matrices first; AdamW groups use `adamw_lr`, `adamw_betas`, `adamw_eps` and `adamw_weight_decay`. If all
+/// parameters are matrices, the state is that of Python's Muon. No device wait. Real parameters only.
 class Muon final : public Optimizer {
  public:
   /// Its options, with their defaults.
@@ -29,9 +29,9 @@ class Muon final : public Optimizer {
   void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
                        std::vector<std::string> names = {});
 
-  /// Whether a group has matrices that Muon updates, not AdamW.
+  /// Returns whether Muon, not AdamW, updates the group.
   bool is_muon(std::size_t group) const;
-  /// All options of a group, its current learning rate and weight decay included: those of Muon or of AdamW.
+  /// All options of a group, Muon's or AdamW's, including its current learning rate and weight decay.
   OptimizerOptions options(std::size_t group = 0) const;
   void set_options(std::size_t group, const OptimizerOptions& options);
 

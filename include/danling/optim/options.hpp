@@ -1,4 +1,4 @@
-// The options of optimizers and schedulers, declared once: components, configs, files and the command line share them.
+// Options of optimizers and schedulers, declared once for components, configs, files and the command line.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace danling::inline v0::optim {
 
-/// Unset options keep the default of the optimizer type: that of torch.optim, except `fused`, which is on. A type
+/// Unset options use the default of the optimizer type: that of torch.optim, except `fused`, which is on. A type
 /// refuses options that it does not have.
 struct OptimizerOptions {
-  std::optional<double> lr = std::nullopt;  ///< by the type: docs/optim/optimizers.md
+  std::optional<double> lr = std::nullopt;  ///< by type: docs/optim/optimizers.md
   std::optional<double> momentum = std::nullopt;
   std::optional<double> dampening = std::nullopt;
   std::optional<std::pair<double, double>> betas = std::nullopt;  ///< 0.9, 0.999; Lion: 0.9, 0.99
-  std::optional<double> eps = std::nullopt;                       ///< by the type
+  std::optional<double> eps = std::nullopt;                       ///< by type
   std::optional<double> weight_decay = std::nullopt;              ///< 1e-2 (AdamW, LAMB), 0.1 (Muon), 0 (others)
   std::optional<bool> nesterov = std::nullopt;
   std::optional<bool> amsgrad = std::nullopt;
   std::optional<bool> maximize = std::nullopt;
-  /// Update in one pass over memory where there is a kernel for the dtype, device and layout: danling's on the CPU,
-  /// LibTorch's on CUDA where its update was found equal to that of unfused operations. False: unfused operations.
+  /// Updates in one pass over memory if there is a kernel for the dtype, device and layout: danling's on the CPU,
+  /// LibTorch's on CUDA if its update equals that of unfused operations. False: unfused operations.
   std::optional<bool> fused = std::nullopt;
   std::optional<double> rho = std::nullopt;                            ///< 0.9 (Adadelta)
   std::optional<double> alpha = std::nullopt;                          ///< 0.99 (RMSprop), 0.75 (ASGD)
@@ -37,14 +37,14 @@ struct OptimizerOptions {
   std::optional<bool> decoupled_weight_decay = std::nullopt;           ///< false (NAdam, RAdam)
   std::optional<std::pair<double, double>> etas = std::nullopt;        ///< 0.5, 1.2 (Rprop)
   std::optional<std::pair<double, double>> step_sizes = std::nullopt;  ///< 1e-6, 50 (Rprop)
-  /// Keep a float32 copy of bfloat16 and float16 parameters, and the state in float32; the update changes the copy.
+  /// Keeps a float32 copy of bfloat16 and float16 parameters, and float32 state; updates change the copy.
   std::optional<bool> master_weights = std::nullopt;
-  /// Round updated bfloat16 parameters up or down at random, so that small updates are not lost on average. The random
-  /// bits depend on the update and the element alone: a resumed run and all ranks round alike.
+  /// Rounds updated bfloat16 parameters up or down at random, so that small updates are not lost on average. The random
+  /// bits depend only on the update and the element: resumed runs and all ranks round the same way.
   std::optional<bool> stochastic_rounding = std::nullopt;
   // LBFGS
-  std::optional<std::int64_t> max_iter = std::nullopt;       ///< 20 iterations an update
-  std::optional<std::int64_t> max_eval = std::nullopt;       ///< evaluations an update; max_iter * 5 / 4
+  std::optional<std::int64_t> max_iter = std::nullopt;       ///< 20 iterations per update
+  std::optional<std::int64_t> max_eval = std::nullopt;       ///< evaluations per update; max_iter * 5 / 4
   std::optional<double> tolerance_grad = std::nullopt;       ///< 1e-7
   std::optional<double> tolerance_change = std::nullopt;     ///< 1e-9
   std::optional<std::int64_t> history_size = std::nullopt;   ///< 100
@@ -54,16 +54,16 @@ struct OptimizerOptions {
   std::optional<double> eps2 = std::nullopt;         ///< 1e-3
   std::optional<double> d = std::nullopt;            ///< 1: the largest root mean square of an update
   // Muon
-  std::optional<std::vector<double>> ns_coefficients = std::nullopt;  ///< 3.4445, -4.775, 2.0315
-  std::optional<std::int64_t> ns_steps = std::nullopt;                ///< 5
-  std::optional<std::string> adjust_lr_fn = std::nullopt;             ///< original (the default) or match_rms_adamw
-  std::optional<bool> use_muon = std::nullopt;    ///< for matrices; false: AdamW, as other parameters always
-  std::optional<double> adamw_lr = std::nullopt;  ///< lr with match_rms_adamw, else 1e-3
+  std::optional<std::vector<double>> ns_coefficients = std::nullopt;    ///< 3.4445, -4.775, 2.0315
+  std::optional<std::int64_t> ns_steps = std::nullopt;                  ///< 5
+  std::optional<std::string> adjust_lr_fn = std::nullopt;               ///< original (the default) or match_rms_adamw
+  std::optional<bool> use_muon = std::nullopt;                          ///< true: Muon updates matrices; false: AdamW
+  std::optional<double> adamw_lr = std::nullopt;                        ///< lr with match_rms_adamw, else 1e-3
   std::optional<std::pair<double, double>> adamw_betas = std::nullopt;  ///< 0.9, 0.999
   std::optional<double> adamw_eps = std::nullopt;                       ///< 1e-8
   std::optional<double> adamw_weight_decay = std::nullopt;              ///< 1e-2
 
-  /// The values of options that the program registered with its optimizer.
+  /// Values of options that the program registered with its optimizer.
   OwnOptions own_options = {};
   template <class T>
   T& own() {
@@ -77,7 +77,7 @@ struct OptimizerOptions {
   void fields(Fields& f);
 };
 
-/// The options that programs added to `optim` and its parameter groups: see register_optimizer.
+/// Options that programs add to `optim` and its parameter groups: see register_optimizer.
 OwnOptionTypes& own_optimizer_options();
 
 /// Parameters whose names match `pattern`, with their overrides: `ParamGroupSpec("head", {.lr = 0.1})`.
@@ -86,19 +86,19 @@ struct ParamGroupSpec : OptimizerOptions {
   ParamGroupSpec(std::string regex, const OptimizerOptions& options = {})  // NOLINT(google-explicit-constructor)
       : OptimizerOptions(options), pattern(std::move(regex)) {}
 
-  std::string pattern = {};  ///< regular expression (ECMAScript), searched for anywhere in the name
-  // Of the optimizer's option, which must then be set.
+  std::string pattern = {};  ///< regular expression (ECMAScript), searched for in the parameter's name
+  // Factors of the optimizer's option, which must be set.
   std::optional<double> lr_multiplier = std::nullopt;
   std::optional<double> weight_decay_multiplier = std::nullopt;
-  // They replace one of the betas in force for the group.
+  // Replace one of the group's betas.
   std::optional<double> beta1 = std::nullopt;
   std::optional<double> beta2 = std::nullopt;
-  std::optional<bool> no_decay = std::nullopt;  ///< unset: as the optimizer
+  std::optional<bool> no_decay = std::nullopt;  ///< unset: that of the optimizer
 
   void fields(Fields& f);
 };
 
-/// One optimizer: `OptimizerSpec("sgd", {.lr = 0.1, .momentum = 0.9})`. Without `type`, none.
+/// One optimizer: `OptimizerSpec("sgd", {.lr = 0.1, .momentum = 0.9})`. No optimizer without `type`.
 struct OptimizerSpec : OptimizerOptions {
   OptimizerSpec() = default;
   OptimizerSpec(std::string name, const OptimizerOptions& options = {},  // NOLINT(google-explicit-constructor)
@@ -107,36 +107,35 @@ struct OptimizerSpec : OptimizerOptions {
 
   std::optional<std::string> type = std::nullopt;
   std::vector<ParamGroupSpec> param_groups = {};  ///< a parameter belongs to the first group whose pattern matches
-  /// No weight decay for parameters of fewer than two dimensions, and for those named `bias` or of a module whose own
-  /// name contains `norm`: they form groups of their own, whose other options are those of their group. false
+  /// No weight decay for parameters with fewer than two dimensions, those named `bias`, and those of a module whose
+  /// last name contains `norm`. They form separate groups with the other options of their group. false
   std::optional<bool> no_decay = std::nullopt;
-  /// Regular expressions (ECMAScript), each searched for anywhere in the names: matching parameters are frozen. They
-  /// require no gradient and are in no group.
+  /// Regular expressions (ECMAScript), searched for in the names: matching parameters are frozen. They require no
+  /// gradient and are in no group.
   std::optional<std::vector<std::string>> freeze = std::nullopt;
-  std::string section = "optim";  ///< for messages; no option
+  std::string section = "optim";  ///< for messages; not an option
 
   void fields(Fields& f);
 };
 
 struct SchedulerPart;
 
-/// One schedule; unset options keep the defaults of the type, which refuses those that it does not have. Without `type`
-/// and `chain`, none.
+/// One schedule. Unset options use the defaults of the type, which refuses options that it does not have. No schedule
+/// without `type` and `chain`.
 struct SchedulerSpec {
   std::optional<std::string> type = std::nullopt;
   std::optional<std::int64_t> total_steps = std::nullopt;  ///< overrides that of the run
-  /// The final rate over the base rate. When neither this nor `final_lr` is given, the curve's default, mostly 1e-3;
-  /// not both.
+  /// The final rate over the base rate. If neither this nor `final_lr` is set, the curve's default, mostly 1e-3.
+  /// Setting both is an error.
   std::optional<double> final_lr_ratio = std::nullopt;
   std::optional<double> final_lr = std::nullopt;
-  /// The rate at which warm-up starts and cool-down ends, and the minimum. 1e-9. Lowered to `final_lr` when that is
-  /// smaller. reduce_on_plateau: the rate below which it does not reduce, 0.
+  /// The rate at which warm-up starts and cool-down ends, and the minimum. 1e-9. Lowered to `final_lr` if that is
+  /// smaller. reduce_on_plateau: the lower limit of the rate, 0.
   std::optional<double> min_lr = std::nullopt;
   std::optional<std::int64_t> warmup_steps = std::nullopt;    ///< total_steps / 20; PyTorch's schedules: none
   std::optional<std::int64_t> cooldown_steps = std::nullopt;  ///< total_steps / 5; PyTorch's schedules and wsd: none
-  /// Conversion of a curve's fraction to a rate between the base and the final one: percentile,
-  /// base * (final / base)^fraction, or numerical, a straight line. Linear, cosine and constant: percentile, except
-  /// with `final_lr`.
+  /// Maps a curve's fraction to a rate between base and final: percentile is base * (final / base)^fraction, numerical
+  /// is linear. Default for linear, cosine and constant: percentile, or numerical with `final_lr`.
   std::optional<std::string> scaling = std::nullopt;
   std::optional<std::int64_t> step_size = std::nullopt;
   std::optional<double> gamma = std::nullopt;  ///< step, multistep: 0.1; cyclic: 1
@@ -177,14 +176,14 @@ struct SchedulerSpec {
   std::optional<std::int64_t> cooldown = std::nullopt;       ///< 0
   std::optional<double> eps = std::nullopt;                  ///< 1e-8
 
-  /// Schedules one after another (sequential, the default with a chain), or all at once (chained).
+  /// Schedules run in sequence (sequential, the default with a chain), or all at once (chained).
   std::vector<SchedulerPart> chain = {};
   // For the caller of `step()`:
-  std::optional<std::string> interval = std::nullopt;  ///< step or epoch, or another name of them
-  std::optional<std::string> monitor = std::nullopt;   ///< `<split>.<metric>`, for a schedule that requires one
-  std::string section = "sched";                       ///< for messages; no option
+  std::optional<std::string> interval = std::nullopt;  ///< step or epoch, or a synonym
+  std::optional<std::string> monitor = std::nullopt;   ///< `<split>.<metric>`, for a schedule that requires a metric
+  std::string section = "sched";                       ///< for messages; not an option
 
-  /// The values of options that the program registered with its scheduler.
+  /// Values of options that the program registered with its scheduler.
   OwnOptions own_options = {};
   template <class T>
   T& own() {
@@ -201,7 +200,7 @@ struct SchedulerSpec {
   std::string_view interval_name() const;
 
   void fields(Fields& f);
-  /// Without `chain`, `interval` and `monitor`, which a part of a chain does not have.
+  /// The fields without `chain`, `interval` and `monitor`, which a part of a chain does not have.
   void part_fields(Fields& f);
 };
 
@@ -211,12 +210,12 @@ struct SchedulerPart : SchedulerSpec {
   SchedulerPart(SchedulerSpec schedule, std::optional<std::int64_t> length = std::nullopt)  // NOLINT
       : SchedulerSpec(std::move(schedule)), steps(length) {}
 
-  std::optional<std::int64_t> steps = std::nullopt;  ///< its length in a sequence; the last: what is left
+  std::optional<std::int64_t> steps = std::nullopt;  ///< length in a sequence; the last part takes the remaining steps
 
   void fields(Fields& f);
 };
 
-/// The options that programs added to `sched`: see register_scheduler.
+/// Options that programs add to `sched`: see register_scheduler.
 OwnOptionTypes& own_scheduler_options();
 
 }  // namespace danling::inline v0::optim

@@ -1,4 +1,4 @@
-// The first, highest and last rate of a schedule.
+// First, highest and last rate of a schedule.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ struct ScheduleOutline {
   std::int64_t highest_at = 1;  ///< the first update with the highest rate
   std::int64_t updates = 0;
 
-  /// "0.001 at first, 0.0958 at most (step 110), 1e-09 at last", with four digits. `step`: the name of an update.
+  /// "0.001 at first, 0.0958 at most (step 110), 1e-09 at last", with four digits. `step`: the word for an update.
   std::string text(const std::string& step = "step") const;
 };
 
 /// A rate with four digits.
 std::string short_rate(double lr);
 
-/// Of more than 100000 updates it tries that many, evenly spread, and those around the highest. Null for a schedule
+/// For more than 100000 updates, samples that many, evenly spaced, and those around the highest. Null for a schedule
 /// that depends on more than the position.
 std::optional<ScheduleOutline> outline(const Scheduler& schedule, std::int64_t updates, std::size_t group = 0);
 

@@ -1,4 +1,4 @@
-// Stochastic gradient descent, averaged and by signs.
+// SGD, ASGD, Rprop and Lion.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::optim {
 
-/// torch.optim.SGD: the first momentum is the gradient itself, not dampened.
+/// torch.optim.SGD: the first momentum is the gradient, without dampening.
 class SGD final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -18,7 +18,7 @@ class SGD final : public ElementwiseOptimizer {
                std::vector<std::string> names = {});
 };
 
-/// torch.optim.ASGD: the average of the parameters is in the state, as `ax`.
+/// torch.optim.ASGD: the state holds the average of the parameters, `ax`.
 class ASGD final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -27,7 +27,7 @@ class ASGD final : public ElementwiseOptimizer {
                 std::vector<std::string> names = {});
 };
 
-/// torch.optim.Rprop: steps by the sign of the gradient, for whole batches.
+/// torch.optim.Rprop: steps by the sign of the gradient; for full-batch training.
 class Rprop final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
@@ -36,7 +36,7 @@ class Rprop final : public ElementwiseOptimizer {
                  std::vector<std::string> names = {});
 };
 
-/// Lion (Chen et al., 2023, "Symbolic Discovery of Optimization Algorithms"): the sign of an average, with
+/// Lion (Chen et al., 2023, "Symbolic Discovery of Optimization Algorithms"): steps by the sign of an average, with
 /// decoupled weight decay.
 class Lion final : public ElementwiseOptimizer {
  public:
@@ -46,7 +46,7 @@ class Lion final : public ElementwiseOptimizer {
                 std::vector<std::string> names = {});
 };
 
-/// A new SGD over `params`.
+/// Creates an SGD over `params`.
 std::shared_ptr<SGD> sgd(std::vector<at::Tensor> params, const OptimizerOptions& options = {});
 
 }  // namespace danling::inline v0::optim

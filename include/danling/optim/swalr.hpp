@@ -1,4 +1,4 @@
-// Learning rate of a run whose weights are averaged: leads to a constant rate.
+// Learning rate for averaged weights: anneals to a constant rate.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace danling::inline v0::optim {
 
-/// Leads the rates from those at its construction to `swa_lr` in `anneal_epochs` steps, and keeps them there
+/// Anneals the rates from those at construction to `swa_lr` in `anneal_epochs` steps, then keeps them
 /// (torch.optim.swa_utils.SWALR).
 class SWALR final : public Scheduler {
  public:
   /// @param anneal_strategy  `cos` or `linear`
-  /// @throws ConfigError for a negative rate or number, and for another strategy
+  /// @throws ConfigError for a negative rate or number, and for an unknown strategy
   SWALR(Optimizer& optimizer, double swa_lr, std::int64_t anneal_epochs = 10, std::string_view anneal_strategy = "cos");
 
  private:

@@ -1,4 +1,4 @@
-// The constants of an update, from the options of a group and the number of its updates: on the host or on a device.
+// Constants of an update, from a group's options and its number of updates: on the host or on a device.
 #pragma once
 
 #include <danling/optim/options.hpp>
@@ -7,17 +7,17 @@
 
 namespace danling::inline v0::optim::rules {
 
-/// torch.optim keeps these numbers in float32.
+/// Rounds to float32, in which torch.optim stores these numbers.
 inline double in_float(double x) { return static_cast<float>(x); }
 inline Number in_float(const Number& x) {
   return x.on_host() ? Number(in_float(x.host())) : Number(x.tensor().to(at::kFloat).to(at::kDouble));
 }
 
 template <class Rule>
-struct Of {};  // chooses an overload
+struct Of {};  // selects an overload
 
-/// `count`: updates, this one included. `scalars`: the state of a parameter beside its buffers, which they advance.
-/// Each returns Rule::Constants<S>. Options are complete.
+/// `count`: number of updates, including this one. `scalars`: a parameter's state beside its buffers; these functions
+/// advance them. Each returns Rule::Constants<S>. Options are complete.
 template <class S>
 class MakeConstants {
  public:

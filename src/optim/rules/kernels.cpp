@@ -1,4 +1,4 @@
-// The tables of kernels for this CPU.
+// Selects the kernel tables for this CPU.
 #include <optim/rules/layerwise_kernels.hpp>
 
 #include <string>

@@ -1,4 +1,4 @@
-// Update rules as one pass over memory on the CPU, compiled for several instruction sets. All give the same bits.
+// Update rules as one pass over memory on the CPU, compiled for several instruction sets with the same bits.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace danling::inline v0::optim::rules {
 
-/// `average` is not an optimizer: the parameter moves towards the gradient by a weight.
+/// `average` is not an optimizer: it moves the parameter towards the gradient by a weight.
 enum class Kernel : std::uint8_t {
   average,
   plain_sgd,
@@ -32,16 +32,16 @@ inline constexpr std::size_t kernel_count = 18;
 enum class Type : std::uint8_t { float32, float64, bfloat16, float16 };
 inline constexpr std::size_t size_of(Type type) { return type == Type::float32 ? 4 : type == Type::float64 ? 8 : 2; }
 
-/// Contiguous elements of a parameter, its gradient and its state. Numbers of two bytes and float32 are computed in
-/// float32, float64 in float64.
+/// Contiguous elements of a parameter, its gradient and its state. Computes two-byte dtypes and float32 in float32,
+/// float64 in float64.
 struct Span {
   void* param;
   const void* grad;
   void* state[3];
-  float* master;  ///< float32 copy of a narrower parameter, which is then rounded from it; or null
+  float* master;  ///< float32 copy from which a narrower parameter is rounded; or null
   std::int64_t count;
   std::int64_t first;       ///< index of the first element in its tensor
-  const double* constants;  ///< the first one multiplies the gradient, except in `average`
+  const double* constants;  ///< the first multiplies the gradient, except in `average`
   std::uint32_t rounding;   ///< key of stochastic rounding to bfloat16; 0 rounds to nearest
   Type param_type, grad_type, state_type;
 
@@ -53,7 +53,7 @@ struct Span {
 struct Kernels {
   const char* name;
   void (*update[kernel_count])(const Span& span);
-  /// The sum of squares in float64: finite exactly when all elements are (of at most 2^24 elements in float64).
+  /// The sum of squares in float64: finite exactly if all elements are (for float64, up to 2^24 elements).
   double (*sum_squares)(const void* values, Type type, std::int64_t count);
 };
 
@@ -61,7 +61,7 @@ extern const Kernels baseline_kernels;
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 
-/// Those for this CPU, within ATEN_CPU_CAPABILITY.
+/// The functions for this CPU, limited by ATEN_CPU_CAPABILITY.
 const Kernels& kernels();
 
 }  // namespace danling::inline v0::optim::rules

@@ -1,5 +1,5 @@
-// The update rules for CPUs with AVX2. CMakeLists.txt sets the instruction set, and forbids fused products, which would
-// change bits.
+// Update rules for CPUs with AVX2. CMakeLists.txt sets the instruction set, and disables fused multiply-add, which
+// would change bits.
 #include <optim/rules/layerwise.hpp>
 
 namespace danling::inline v0::optim::rules {

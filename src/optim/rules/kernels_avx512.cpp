@@ -1,4 +1,4 @@
-// The update rules for CPUs with AVX-512. CMakeLists.txt sets the instruction set, and forbids fused products, which
+// Update rules for CPUs with AVX-512. CMakeLists.txt sets the instruction set, and disables fused multiply-add, which
 // would change bits.
 #include <optim/rules/layerwise.hpp>
 

@@ -1,4 +1,4 @@
-// The loops of LAMB and Adafactor, whose steps depend on sums over a whole parameter. Included by one source per
+// Loops of LAMB and Adafactor, whose steps depend on sums over a whole parameter. Included by one source per
 // instruction set, as loops.hpp.
 #pragma once
 
@@ -8,14 +8,14 @@
 namespace danling::inline v0::optim::rules {
 namespace {  // NOLINT(google-build-namespaces): see numbers.hpp
 
-/// LAMB's step is this rule, once the norms are known; its moments are those of Adam. exp_avg, exp_avg_sq
+/// LAMB's step, once the norms are known; its moments are those of Adam. exp_avg, exp_avg_sq
 struct LambStep {
   static constexpr int buffers = 2;
   template <class S>
   struct Constants {
     S sign, one_minus_beta1, beta2, one_minus_beta2, eps, first_scale, second_scale, decay, step_size;
   };
-  /// The direction: Adam's, plus the decay.
+  /// The direction: that of Adam plus the decay.
   template <class V, class S>
   static V direction(const V& p, const V* state, const Constants<S>& c) {
     return state[0] * c.first_scale / (sqrt(state[1]) * c.second_scale + c.eps) + p * c.decay;
@@ -26,7 +26,7 @@ struct LambStep {
   }
 };
 
-/// The sum of the terms of a block: side by side, then in pairs, in an order that hangs on no vector's width.
+/// The sum of the terms of a block: in lanes, then in pairs, in an order that does not depend on the vector width.
 template <class T, class Term>
 double block_sum(std::int64_t n, Term&& term) {
   constexpr std::int64_t lanes = 64;
@@ -53,7 +53,7 @@ double block_squares(const T* __restrict x, std::int64_t n) {
   return block_sum<T>(n, [x](std::int64_t i) { return x[i] * x[i]; });
 }
 
-/// Parts of parameters and gradients as T: in place, or converted in blocks.
+/// Parts of parameters and gradients as T: in place, or converted block by block.
 template <class T>
 struct Reader {
   const void* param;
@@ -64,7 +64,7 @@ struct Reader {
   alignas(64) T param_block[block];
   alignas(64) T grad_block[block];
 
-  /// The parameter; of a narrow one its float32 copy, brought up to date.
+  /// The parameter; for a narrow dtype its updated float32 copy.
   const T* params(std::int64_t at, std::int64_t n) {
     if (param_type == native) {
       return static_cast<const T*>(param) + at;
@@ -93,7 +93,7 @@ struct Reader {
   }
 };
 
-/// Stores an updated block where it is not in place.
+/// Stores an updated block that is not in place.
 template <class T>
 void store_param(T* from, std::int64_t n, void* param, Type type, std::int64_t at, std::uint32_t rounding,
                  std::int64_t first) {
@@ -180,7 +180,7 @@ void adafactor_sums(const Matrix& m, double* row_sums, T* column_sums, double* p
   });
 }
 
-/// The factor of a gradient: row * column, at most `most`. NaN stays.
+/// The factor of a gradient: row * column, at most `most`. NaN propagates.
 template <class T>
 T factor_of(T row, T column, T most) {
   const T product = row * column;

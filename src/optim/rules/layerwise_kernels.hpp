@@ -1,4 +1,4 @@
-// LAMB and Adafactor as passes over memory on the CPU, compiled for several instruction sets. All give the same bits.
+// LAMB and Adafactor as passes over memory on the CPU, compiled for several instruction sets with the same bits.
 #pragma once
 
 #include <optim/rules/kernels.hpp>
@@ -19,7 +19,7 @@ struct Matrix {
 /// `T`: float, or double for parameters in float64.
 template <class T>
 struct LayerwiseKernels {
-  /// Updates the moments; adds the sums of the squares of the parameter and of the direction to `squares`.
+  /// Updates the moments; adds the squares of the parameter and of the direction to `squares`.
   void (*lamb_moments)(const Span& span, double* squares);
   void (*lamb_step)(const Span& span);
   /// Adds the squares of the gradient by row and by column, and those of the parameter.
@@ -47,7 +47,7 @@ extern const Layerwise baseline_layerwise;
 extern const Layerwise avx2_layerwise;
 extern const Layerwise avx512_layerwise;
 
-/// Those for this CPU, within ATEN_CPU_CAPABILITY.
+/// The functions for this CPU, limited by ATEN_CPU_CAPABILITY.
 const Layerwise& layerwise();
 
 }  // namespace danling::inline v0::optim::rules

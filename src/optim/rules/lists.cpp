@@ -27,7 +27,7 @@
 namespace danling::inline v0::optim::rules {
 namespace {
 
-/// `x` as a tensor where `like` is.
+/// `x` as a tensor on the device of `like`.
 at::Tensor beside(const Number& like, const Number& x) {
   return x.on_host() ? at::scalar_tensor(x.host(), like.tensor().options()) : x.tensor();
 }

@@ -1,5 +1,4 @@
-// The operations of update rules on lists of tensors, for any device and layout, with constants that may be on a
-// device.
+// Operations of update rules on lists of tensors, for any device and layout. Constants may be on a device.
 #pragma once
 
 #include <cmath>
@@ -10,7 +9,7 @@
 
 namespace danling::inline v0::optim::rules {
 
-/// A constant: a number on the host, or a float64 scalar on a device, which nothing waits for.
+/// A constant: a number on the host, or a float64 scalar on a device, which is never waited for.
 class Number {
  public:
   Number(double value) : value_(value) {}  // NOLINT(google-explicit-constructor): constants mix with numbers
@@ -32,7 +31,7 @@ Number operator/(const Number& a, const Number& b);
 Number pow(const Number& base, const Number& exponent);
 Number sqrt(const Number& x);
 Number maximum(const Number& a, const Number& b);
-/// 1 where a > b, else 0.
+/// 1 if a > b, else 0.
 Number above(const Number& a, const Number& b);
 Number select(const Number& condition, const Number& yes, const Number& no);
 

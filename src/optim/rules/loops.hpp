@@ -1,4 +1,4 @@
-// The loops over memory of the update rules. Included by one source per instruction set, which names the table.
+// Loops of the update rules over memory. Included by one source per instruction set, which names the table.
 #pragma once
 
 #include <optim/rules/kernels.hpp>
@@ -11,7 +11,7 @@
 namespace danling::inline v0::optim::rules {
 namespace {  // NOLINT(google-build-namespaces): see numbers.hpp
 
-constexpr std::int64_t block = 512;  // its rows of state stay in the first cache
+constexpr std::int64_t block = 512;  // its state rows stay in the L1 cache
 
 template <class To, class From>
 To bits_as(From from) {
@@ -23,17 +23,17 @@ To bits_as(From from) {
 
 inline float from_bfloat16(std::uint16_t x) { return bits_as<float>(static_cast<std::uint32_t>(x) << 16); }
 
-/// To nearest, ties to even: in the upper half, the lower one is arbitrary.
+/// Rounds to nearest, ties to even. The result is in the upper half; the lower half is arbitrary.
 inline std::uint32_t rounded_to_bfloat16(float x) {
   const auto bits = bits_as<std::uint32_t>(x);
   return x != x ? 0x7FC00000U : bits + 0x7FFFU + ((bits >> 16) & 1U);
 }
 inline std::uint16_t to_bfloat16(float x) { return static_cast<std::uint16_t>(rounded_to_bfloat16(x) >> 16); }
 
-/// Up or down with the probability of the distance. `random`: 32 bits.
+/// Rounds up or down with a probability equal to the distance. `random`: 32 bits.
 inline std::uint16_t to_bfloat16(float x, std::uint32_t random) {
   const auto bits = bits_as<std::uint32_t>(x);
-  const bool special = (bits & 0x7F800000U) == 0x7F800000U;  // rounding must not change infinity, nor make it
+  const bool special = (bits & 0x7F800000U) == 0x7F800000U;  // rounding must neither change nor create infinity
   return special ? to_bfloat16(x) : static_cast<std::uint16_t>((bits + (random & 0xFFFFU)) >> 16);
 }
 
@@ -54,7 +54,7 @@ inline std::uint16_t to_float16(float x) { return static_cast<std::uint16_t>(_cv
 inline float from_float16(std::uint16_t x) {
   const std::uint32_t sign = static_cast<std::uint32_t>(x & 0x8000U) << 16;
   const std::uint32_t rest = static_cast<std::uint32_t>(x & 0x7FFFU) << 13;
-  // Scaled by 2^112, the difference of the exponents' biases, which normalises subnormal numbers too.
+  // Scaled by 2^112, the difference of the exponent biases, which also normalizes subnormal numbers.
   const std::uint32_t finite = bits_as<std::uint32_t>(bits_as<float>(rest) * 0x1p112F);
   const bool special = (x & 0x7C00U) == 0x7C00U;
   const std::uint32_t quiet = (x & 0x3FFU) != 0 ? 0x400000U : 0U;
@@ -142,7 +142,7 @@ inline void store(const float* __restrict from, std::int64_t n, void* to, Type t
 
 // ---- one pass -------------------------------------------------------------------------------------------------------
 
-/// How `T`s lie in an element of memory, which holds `per_element` of them.
+/// Layout of `T`s in an element of memory, which holds `per_element` of them.
 template <class T>
 struct Plain {
   using Element = T;
@@ -151,7 +151,7 @@ struct Plain {
   static Element put(const T* values) { return values[0]; }
 };
 
-/// Two bfloat16 in 32 bits. Vectors of words need no shuffles, which took half the time of a pass.
+/// Two bfloat16 in 32 bits. Vectors of words need no shuffles, which would take half the time of a pass.
 struct Bfloat16Pair {
   using Element [[gnu::may_alias, gnu::aligned(2)]] = std::uint32_t;
   static constexpr int per_element = 2;
@@ -188,7 +188,7 @@ void apply(std::int64_t n, typename Storage::Element* __restrict p, const typena
   }
 }
 
-/// A parameter that was changed since its float32 copy was rounded to it replaces that copy.
+/// If the parameter changed since it was rounded from its float32 copy, it replaces the copy.
 inline void follow_param(float* __restrict master, const float* __restrict param, const float* __restrict rounded,
                          std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
@@ -196,7 +196,7 @@ inline void follow_param(float* __restrict master, const float* __restrict param
   }
 }
 
-/// The common case: without copies of blocks.
+/// The common case: no copies of blocks.
 inline bool is_plain_bfloat16(const Span& span) {
   return span.param_type == Type::bfloat16 && span.grad_type == Type::bfloat16 && span.state_type == Type::bfloat16 &&
          span.master == nullptr && span.rounding == 0;
@@ -208,7 +208,7 @@ void apply_bfloat16(const Span& span, const Constants& constants) {
   const auto words = [](void* from) { return static_cast<Word*>(from); };
   apply<Rule, float, Bfloat16Pair>(span.count / 2, words(span.param), static_cast<const Word*>(span.grad),
                                    words(span.state[0]), words(span.state[1]), words(span.state[2]), constants);
-  if (span.count % 2 != 0) {  // as a pair of its own
+  if (span.count % 2 != 0) {  // the last element as a separate pair
     constexpr int rows = 5;
     std::uint16_t pairs[rows][2] = {};
     void* const last[rows] = {span.param, const_cast<void*>(span.grad), span.state[0], span.state[1], span.state[2]};
@@ -295,7 +295,7 @@ void update(const Span& span) {
 }
 
 inline double sum_squares(const void* values, Type type, std::int64_t count) {
-  // Many sums side by side: the same additions in the same order for every width of vectors.
+  // Many partial sums: the same additions in the same order for every vector width.
   constexpr std::int64_t lanes = 32;
   double sums[lanes] = {};
   alignas(64) float row[block];

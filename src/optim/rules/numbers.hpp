@@ -1,11 +1,11 @@
-// The operations of update rules on plain numbers. `lists.hpp` has the same operations on lists of tensors.
+// Operations of update rules on plain numbers. `lists.hpp` has the same operations on lists of tensors.
 #pragma once
 
 #include <cstdint>
 
 namespace danling::inline v0::optim::rules {
-// Internal linkage: each translation unit compiles these for another instruction set, and the linker must not merge
-// them.
+// Internal linkage: each translation unit compiles these functions for another instruction set, and the linker must not
+// merge them.
 namespace {  // NOLINT(google-build-namespaces)
 
 inline float sqrt(float x) { return __builtin_sqrtf(x); }
@@ -26,7 +26,7 @@ inline T sign(T x) {
   return __builtin_islessgreater(x, T(0)) ? copysign(T(1), x) : T(0);
 }
 
-/// torch.lerp: exact at both ends. One product, since `weight` is the same for all elements.
+/// torch.lerp: exact at both ends. One product, since all elements have the same `weight`.
 template <class T>
 inline T lerp(T start, T end, T weight) {
   const bool from_start = weight < T(0.5);
@@ -38,7 +38,7 @@ inline T select(T condition, T yes, T no) {
   return condition != 0 ? yes : no;
 }
 
-/// By the sign of `x`.
+/// Selects by the sign of `x`.
 template <class T>
 inline T by_sign(T x, T positive, T negative, T zero) {
   return x > 0 ? positive : x < 0 ? negative : zero;
@@ -49,7 +49,7 @@ inline T clamp(T x, T low, T high) {
   return x < low ? low : x > high ? high : x;
 }
 
-/// The gradient as a rule takes it: negated to maximise, with weight decay added.
+/// The gradient that a rule reads: negated to maximize, with weight decay added.
 template <class T>
 inline T effective(T grad, T param, T sign, T decay) {
   return grad * sign + param * decay;

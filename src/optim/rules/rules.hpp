@@ -1,6 +1,6 @@
-// The update rules of elementwise optimizers, each written once: for numbers in loops that the compiler vectorizes, and
-// for lists of tensors on any device. `V` is a value (a number or a list), `S` a constant of the update. `state` holds
-// the rule's buffers. Formulas and rounding are those of torch.optim.
+// Update rules of elementwise optimizers, each written once for numbers in vectorized loops and for lists of tensors on
+// any device. `V` is a value (a number or a list), `S` a constant of the update. `state` holds the rule's buffers.
+// Formulas and rounding are those of torch.optim.
 #pragma once
 
 #include <optim/rules/numbers.hpp>
@@ -8,10 +8,10 @@
 namespace danling::inline v0::optim::rules {
 namespace {  // NOLINT(google-build-namespaces): see numbers.hpp
 
-// Constants: `sign` multiplies the gradient (1, or -1 to maximise, over the divisor); `decay` times the parameter is
-// added to it; `keep` multiplies the parameter (decoupled weight decay).
+// Constants: `sign` multiplies the gradient (1, or -1 to maximize, divided by the divisor); `decay` times the parameter
+// is added to the gradient; `keep` multiplies the parameter (decoupled weight decay).
 
-struct Average {  // not an optimizer: the parameter moves towards the gradient, as an average does
+struct Average {  // not an optimizer: moves the parameter towards the gradient
   static constexpr int buffers = 0;
   template <class S>
   struct Constants {
@@ -88,7 +88,7 @@ struct Rprop {  // prev, step_size
     const V g = grad * c.sign;
     const V turn = g * state[0];
     state[1] = clamp(state[1] * by_sign(turn, c.plus, c.minus, c.one), c.least, c.most);
-    state[0] = g * by_sign(turn, c.one, c.zero, c.one);  // after a change of direction the next step is free
+    state[0] = g * by_sign(turn, c.one, c.zero, c.one);  // after a sign change the next step is not compared
     p = p - sign(state[0]) * state[1];
   }
 };
@@ -221,7 +221,7 @@ struct NAdam {  // exp_avg, exp_avg_sq
 
 struct RAdam {  // exp_avg, exp_avg_sq
   static constexpr int buffers = 2;
-  /// `rectified` is 0 while the variance is intractable: then the step is not adaptive.
+  /// `rectified` is 0 while the variance is intractable; the step is then not adaptive.
   template <class S>
   struct Constants {
     S sign, decay, keep, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, rectified, adaptive;
