@@ -47,7 +47,7 @@ std::optional<std::int64_t> result_of(const RecordTree& tree) {
   }
   const RecordTree* epochs = part(part(&tree, "runner"), "epochs");
   if (epochs != nullptr && epochs->is_null()) {
-    // By steps, a result belongs to the state with its number of updates, anywhere in a pass.
+    // By steps: a result belongs to the state with its number of updates, at any position of a pass.
     const RecordTree* step = part(part(part(&tree, "state"), "train"), "global_step");
     return step != nullptr && step->is_integer() && step->integer() == index->integer()
                ? std::optional(index->integer())

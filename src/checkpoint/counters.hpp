@@ -11,7 +11,7 @@
 
 namespace danling::inline v0 {
 
-/// Counters in the order in which they grow.
+/// Counters, compared in this order.
 struct CheckpointCounters {
   std::int64_t epoch = 0;  ///< completed epochs (by steps: passes over the data)
   std::int64_t global_step = 0;
@@ -19,25 +19,24 @@ struct CheckpointCounters {
   auto operator<=>(const CheckpointCounters&) const = default;
 };
 
-/// Reads the list of the values, no tensors. Nothing for a file without them, such as a model alone.
+/// Reads only the values, no tensors. Empty for a file without counters, such as a model alone.
 /// @throws CheckpointError when it cannot be read
 std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path);
 
-/// The index of the result that a checkpoint was saved with; nothing for older checkpoints, a model alone, or
-/// unreadable files.
+/// The index of the result that a checkpoint was saved with; empty for older checkpoints, a model alone, and unreadable
+/// files.
 std::optional<std::int64_t> result_in(const std::filesystem::path& path);
 
-/// The same of a tree.
+/// The same for a tree.
 std::optional<CheckpointCounters> counters_of(const formats::RecordTree& tree);
 std::optional<std::int64_t> result_of(const formats::RecordTree& tree);
 
-/// The progress in the name of a history checkpoint: 12 epochs in `ckpt-e000012`, 12,000 steps in
-/// `ckpt-s000000012000`.
+/// The progress in a history name: 12 epochs in `ckpt-e000012`, 12,000 steps in `ckpt-s000000012000`.
 struct HistoryName {
   bool by_steps = false;
   std::int64_t progress = 0;
 };
-/// Nothing when `stem` is not such a name.
+/// Empty if `stem` is not a history name.
 std::optional<HistoryName> parse_history_name(const std::string& stem);
 
 }  // namespace danling::inline v0

@@ -39,7 +39,7 @@ std::optional<FileIdentity> identify(const fs::path& path) {
                       status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec};
 }
 
-// The score that publish() stored with the state; nothing for other or unreadable files.
+// The score that publish() stored with the state; empty for other or unreadable files.
 std::optional<double> score_in(const fs::path& path) {
   try {
     const formats::PthReader reader(path);
@@ -53,7 +53,7 @@ std::optional<double> score_in(const fs::path& path) {
   return std::nullopt;
 }
 
-// Named dense tensors of types that the format supports.
+// Returns whether all entries are named dense tensors of dtypes that the format supports.
 bool fits_safetensors(const State& state) {
   if (state.is_map()) {
     return std::all_of(state.map().begin(), state.map().end(),
@@ -166,8 +166,8 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
       }
     }
   };
-  // History and `best` come first, then the pruning: a run that dies in between resumes from the old `latest` and
-  // repeats this save. In the other order it would resume behind them, and they would be lost.
+  // History and `best` come first, then the pruning: if the process dies in between, resume starts from the old
+  // `latest` and repeats this save. In the other order, resume would start after this save, and they would be lost.
   for (const auto& alias : what.aliases) {
     attempt(alias, [&] { formats::PendingAlias(file.temporary(), path_of(alias)).commit(); });
   }
@@ -175,8 +175,8 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
   if (what.history && out.error.empty() && !named_by_history) {
     prune(what, out);
   }
-  // The old file gets its second name before the new one takes the first, and `previous` is replaced last: if
-  // the process dies at any point, two different valid files have names.
+  // The old file gets its second name before the new file takes the first, and `previous` is replaced last: at any
+  // point, two different valid files have names.
   std::optional<formats::PendingAlias> previous;
   if (what.name == "latest" && is_valid(path) && !(what.latest_may_be_model && is_model(path))) {
     previous.emplace(path, path_of("previous"));
@@ -227,7 +227,7 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
       --place;
     }
   } else {
-    // Those ahead of it are from before the run went back; it will rewrite them.
+    // Entries ahead of it date from before the run went back; the run will rewrite them.
     std::stable_partition(history_.begin(), history_.end(), is_ahead);
   }
   history_.insert(place, {*what.history, identify(newest).value_or(FileIdentity()).modified, what.score});
@@ -235,12 +235,12 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
   if (old.empty()) {
     return;
   }
-  verify_file(newest);  // only a verified file may replace one known to be valid
+  verify_file(newest);  // only a verified file may replace a valid one
   formats::sync_directory(directory_);
   for (const auto& name : old) {
     std::error_code error;
     fs::remove(path_of(name), error);
-    if (error && out.error.empty()) {  // the new checkpoint is safe: report the error, do not retry
+    if (error && out.error.empty()) {  // the new checkpoint is on disk: report the error, do not retry
       out.error = concat("[checkpoint.prune] expected to remove ", quote(path_of(name).string()), ", got errno ",
                          error.value(), " (", error.message(), ")");
       out.failed_alias = name;
@@ -305,8 +305,8 @@ std::optional<ValidCheckpoint> CheckpointDirectory::load_newest_valid(const Chec
                         reasons.size(), " that cannot be read:\n  ", join(reasons, "\n  "));
 }
 
-// A damaged `latest` must not replace a valid `previous`. Files that this object wrote or read are known; others are
-// read once.
+// A damaged `latest` must not replace a valid `previous`. Files that this object wrote or read are known to be valid;
+// other files are read once.
 bool CheckpointDirectory::is_valid(const fs::path& path) const {
   const auto identity = identify(path);
   if (!identity) {
@@ -319,11 +319,11 @@ bool CheckpointDirectory::is_valid(const fs::path& path) const {
     verify_file(path);
     return true;
   } catch (const CheckpointError&) {
-    return false;  // load_newest_valid() and load() report its error
+    return false;  // load_newest_valid() and load() report the error
   }
 }
 
-// By its parts: the file of a whole state has more.
+// Decides by the file's parts: a whole state has more than a model.
 bool CheckpointDirectory::is_model(const fs::path& path) const {
   const formats::PthReader reader(path);
   const auto& tree = reader.tree();
@@ -332,7 +332,7 @@ bool CheckpointDirectory::is_model(const fs::path& path) const {
          });
 }
 
-// Oldest first, by the counters in the names; file times depend on copies and clocks.
+// Oldest first, by the counters in the names: file times depend on copies and clocks.
 std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
   std::vector<HistoryEntry> found;
   std::error_code missing;
@@ -350,7 +350,7 @@ std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
       (name->by_steps ? by_steps : by_epochs) = true;
     }
   }
-  // Names by epochs and names by steps, of a run that switched, cannot be compared.
+  // Names by epochs and by steps, of a run that switched, cannot be compared.
   std::vector<std::tuple<CheckpointCounters, std::int64_t, std::string>> order;
   for (const auto& entry : found) {
     const auto counters = by_steps && by_epochs ? readable_counters(path_of(entry.name)) : CheckpointCounters();
@@ -366,7 +366,7 @@ std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
   return out;
 }
 
-// Newest first, by the counters in the files; unreadable ones come first, so that the caller reports them. Files
+// Newest first, by the counters in the files. Unreadable files come first, so that the caller reports them. Files
 // without counters come in the order in which a run writes them.
 std::vector<fs::path> CheckpointDirectory::older_than_latest() const {
   std::vector<fs::path> all = {path_of("previous")};

@@ -1,4 +1,4 @@
-// The files of one directory of checkpoints: published under several names, found again, pruned.
+// A directory of checkpoint files: publishes them under several names, finds and prunes them.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@
 
 namespace danling::inline v0 {
 
-/// Attributes that stay the same until a file is rewritten.
+/// Attributes that do not change until a file is rewritten.
 struct FileIdentity {
   dev_t device = 0;
   ino_t number = 0;
@@ -30,30 +30,30 @@ struct FileIdentity {
 /// One state to write, and its names.
 struct Publication {
   std::string name;                    ///< written as `<name>.pth`
-  std::vector<std::string> aliases;    ///< further names of the same file
-  std::optional<std::string> history;  ///< the one of `aliases` that enters the history
+  std::vector<std::string> aliases;    ///< additional names of the same file
+  std::optional<std::string> history;  ///< the alias that enters the history
   std::optional<double> score = std::nullopt;
   RetentionRules rules;
   bool latest_may_be_model = false;       ///< `latest` may hold only a model, which must not become `previous`
   std::filesystem::path sync_first = {};  ///< see CheckpointOptions
-  /// Set for a model: its weights go into `<this>.safetensors`, those of its EMA into `<this>-ema.safetensors`. Empty:
-  /// none.
+  /// Set for a model: its weights go to `<this>.safetensors`, those of its EMA to `<this>-ema.safetensors`. Empty: no
+  /// export.
   std::string weights = {};
-  bool retried = false;  ///< newer states may have been published before it
+  bool retried = false;  ///< newer states may have been published meanwhile
 };
 
-/// Result of a publication: the names that were published and, on failure, the first reason.
+/// Result of a publication: the published names and, on failure, the first reason.
 struct Published {
   std::vector<std::string> names;
   std::string error;
   std::string failed_alias;  ///< the name that failed after the file itself was written
-  std::string warning;       ///< earlier checkpoints are missing, for a reason outside this save
+  std::string warning;       ///< earlier checkpoints are missing for a reason outside this save
 };
 
-/// One thread at a time.
+/// Use by one thread at a time.
 class CheckpointDirectory {
  public:
-  /// Resolves a relative directory now, not at a save.
+  /// Resolves a relative directory at construction, not at a save.
   explicit CheckpointDirectory(const std::filesystem::path& directory)
       : directory_(std::filesystem::absolute(directory)) {}
   ~CheckpointDirectory();
@@ -63,11 +63,11 @@ class CheckpointDirectory {
   /// `<directory>/<name>.pth`
   std::filesystem::path path_of(const std::string& name) const;
 
-  /// Creates the directory, locks it and reads its history; call it before publish(). `rules`: for later saves.
+  /// Creates the directory, locks it and reads its history. Call it before publish(). `rules`: for later saves.
   /// @throws StateError when another process or manager saves into it, std::filesystem::filesystem_error
   void prepare(const RetentionRules& rules);
-  /// Writes the state, gives it its names and prunes the history. Earlier files stay whole on any error. Returns
-  /// failures, does not throw them.
+  /// Writes the state, publishes its names and prunes the history. Earlier files stay intact on any error. Returns
+  /// failures instead of throwing them.
   Published publish(const Publication& what, const State& state);
 
   /// @throws CheckpointError
@@ -75,7 +75,7 @@ class CheckpointDirectory {
   /// See CheckpointManager::load_newest_valid().
   std::optional<ValidCheckpoint> load_newest_valid(const CheckpointFilter& filter);
 
-  /// Lets another manager save here.
+  /// Releases the directory for other managers.
   void unlock();
 
  private:
@@ -90,7 +90,7 @@ class CheckpointDirectory {
   std::filesystem::path directory_;
   DirectoryLock lock_;
   bool prepared_ = false;
-  std::vector<HistoryEntry> history_;        // oldest first; preceded by files ahead of this run, of an abandoned one
+  std::vector<HistoryEntry> history_;        // oldest first; begins with files ahead of this run, of an abandoned one
   std::optional<FileIdentity> known_valid_;  // identity of `latest`
 };
 

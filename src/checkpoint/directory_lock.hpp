@@ -1,11 +1,11 @@
-// The lock of a directory that one manager saves into.
+// Lock of a directory into which one manager saves.
 #pragma once
 
 #include <filesystem>
 
 namespace danling::inline v0 {
 
-/// Locks the directory itself: this leaves no file behind and ends with the process. On file systems without locks,
+/// Locks the directory itself: no lock file remains, and the lock ends with the process. On file systems without locks,
 /// saves proceed.
 class DirectoryLock {
  public:
@@ -14,11 +14,11 @@ class DirectoryLock {
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
-  /// Does nothing while locked. @throws StateError when another manager or process has the lock, CheckpointError when
-  /// the directory cannot be opened
+  /// No effect if locked. @throws StateError when another manager or process has the lock, CheckpointError when the
+  /// directory cannot be opened
   void lock(const std::filesystem::path& directory);
   void unlock();
-  /// Whether the directory was removed, also if another one has its name now.
+  /// Returns whether the directory was removed, even if another directory has its name now.
   bool is_removed(const std::filesystem::path& directory) const;
 
  private:

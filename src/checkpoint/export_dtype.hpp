@@ -1,4 +1,4 @@
-// The names of floating-point types in `checkpoint.export_dtype`.
+// Names of floating-point dtypes in `checkpoint.export_dtype`.
 #pragma once
 
 #include <string>

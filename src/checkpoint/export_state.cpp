@@ -1,4 +1,4 @@
-// Models in another floating-point type, for publishing.
+// Converts models to another floating-point dtype, for publishing.
 #include <map>
 #include <utility>
 #include <vector>

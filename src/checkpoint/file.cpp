@@ -61,7 +61,7 @@ class StorageTable {
 
   const std::vector<std::uint64_t>& sizes() const { return sizes_; }
 
-  // Streams storages on a device through one buffer on the host: they may be larger than its memory.
+  // Streams storages on a device through one host buffer: they may exceed host memory.
   void give(std::size_t number, const formats::PieceSink& sink) {
     const c10::Storage& storage = storages_[number];
     const auto size = static_cast<std::int64_t>(storage.nbytes());
@@ -117,7 +117,7 @@ RecordTree to_records(const State& state, StorageTable& storages, const std::str
     out.reserve(state.items().size());
     for (std::size_t i = 0; i < state.items().size(); ++i) {
       const State& item = state.items()[i];
-      const bool plain = item.is_integer() || item.is_double();  // long lists hold numbers: skip building their path
+      const bool plain = item.is_integer() || item.is_double();  // avoids building paths in long lists of numbers
       out.push_back(to_records(item, storages, plain ? std::string() : concat(path, "[", i, "]"), depth + 1));
     }
     return state.is_list() ? RecordTree(std::move(out)) : RecordTree(RecordTree::Tuple{std::move(out)});
@@ -140,8 +140,8 @@ RecordTree to_records(const State& state, StorageTable& storages, const std::str
   return nullptr;
 }
 
-// Fresh memory costs more in page faults than the reading: with huge pages a load takes a third of the time. A hint for
-// the whole pages inside; its failure has no effect.
+// Page faults of fresh memory cost more than reading: with huge pages a load takes a third of the time. Advises the
+// whole pages inside; a failure has no effect.
 void advise_huge_pages(std::span<std::byte> memory) {
   constexpr std::size_t huge = std::size_t{1} << 21;
   void* begin = memory.data();

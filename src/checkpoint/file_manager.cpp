@@ -67,7 +67,7 @@ class FileCheckpointManager::Impl {
 
   bool wait(std::optional<double> timeout) { return thread_ == nullptr || thread_->wait(timeout); }
 
-  // As wait(), and retries earlier failed writes.
+  // Like wait(), and retries failed writes.
   bool settle(std::optional<double> timeout) {
     if (!wait(timeout) || closed_) {
       return closed_;
@@ -81,7 +81,7 @@ class FileCheckpointManager::Impl {
     return wait(timeout);
   }
 
-  // A run that goes back to a checkpoint discards its unwritten later states.
+  // A run that goes back to a checkpoint discards its later unwritten states.
   State load(const std::filesystem::path& path) {
     settle(std::nullopt);
     State state = directory().load(path);
@@ -105,7 +105,7 @@ class FileCheckpointManager::Impl {
   }
 
  private:
-  // State that a thread blocked on a disk may need after the manager is gone.
+  // State that a thread, blocked on a disk, may need after the manager is destroyed.
   struct Shared {
     Shared(const std::filesystem::path& path, FileCheckpointManager& manager) : directory(path), owner(&manager) {}
 
@@ -115,7 +115,7 @@ class FileCheckpointManager::Impl {
     FileCheckpointManager* owner;
 
     Published publish(const Publication& what, const State& state) {
-      // Before a newer state becomes `latest`: if the process dies in between, resume repeats it all.
+      // Before a newer state becomes `latest`: if the process dies in between, resume repeats both.
       unwritten.supersede(what);
       retry();
       Published done = directory.publish(what, state);
@@ -182,13 +182,13 @@ class FileCheckpointManager::Impl {
     State state;
     try {
       state = make_state();
-    } catch (const std::exception& error) {  // an error of the program, reported unchanged
+    } catch (const std::exception& error) {  // an error of the program; reported unchanged
       done.error = error.what();
       shared_->record(what, done, /*thrown=*/true, requested);
       throw;
     }
     try {
-      if (!prepared_) {  // from here on only the save thread uses the directory
+      if (!prepared_) {  // afterwards only the save thread uses the directory
         directory().prepare(what.rules);
         prepared_ = true;
       }

@@ -33,8 +33,8 @@ void write_text(const fs::path& file, std::string_view text) {
 
 // ---- values without tensors -----------------------------------------------------------------------------------------
 
-// To and from the parsers' trees, which have another tensor type. In a config's tree tuples become lists and integer
-// keys texts, as in Python's JSON.
+// Converts to and from the parsers' trees, which have another tensor type. In a config's tree, tuples become lists and
+// integer keys become texts, as in Python's JSON.
 template <class To>
 To without_tensors(const State& value, const std::string& path, std::string_view format) {
   constexpr bool pickled = std::same_as<To, formats::RecordTree>;
@@ -57,8 +57,9 @@ To without_tensors(const State& value, const std::string& path, std::string_view
   if (pickled && value.is_bytes()) {
     return To(value.bytes());
   }
-  check<CheckpointError>(!value.is_tensor() && !value.is_bytes(), saving, "expected values that ", format, " has, got ",
-                         value.kind(), path.empty() ? "" : concat(" (key ", quote(path), ")"), "; save a .pth");
+  check<CheckpointError>(!value.is_tensor() && !value.is_bytes(), saving, "expected values that ", format,
+                         " can store, got ", value.kind(), path.empty() ? "" : concat(" (key ", quote(path), ")"),
+                         "; save a .pth");
   return value.is_null()      ? To()
          : value.is_bool()    ? To(value.boolean())
          : value.is_integer() ? To(value.integer())
@@ -107,7 +108,7 @@ void append_json(const std::string& text, std::string& out) {
   out += '"';
 }
 
-// With the separators of json.dumps.
+// Uses the separators of json.dumps.
 void append_json(const ConfigTree& value, std::string& out) {
   if (value.is_map() || value.is_list()) {
     out += value.is_map() ? '{' : '[';

@@ -40,7 +40,7 @@ at::Tensor tensor_of(std::span<const std::byte> content, const std::string& sour
   for (std::size_t at = 0; array.swapped && at < array.bytes; at += width) {
     std::reverse(begin + at, begin + at + width);
   }
-  if (array.dtype == formats::DType::boolean) {  // the file may have any byte, a bool only 0 and 1
+  if (array.dtype == formats::DType::boolean) {  // the file may hold any byte, a bool only 0 or 1
     std::transform(begin, begin + array.bytes, begin, [](std::byte b) { return std::byte{b != std::byte{0}}; });
   }
   if (array.fortran_order) {
@@ -65,7 +65,7 @@ NpyContent npy_of(const State& value, const std::string& path) {
   const at::Tensor& tensor = value.tensor();
   const auto dtype = to_file_dtype(tensor.scalar_type());
   check<CheckpointError>(tensor.layout() == at::kStrided && !tensor.is_nested() && dtype && formats::has_npy(*dtype),
-                         saving, "expected a dense tensor of a type that NumPy has, got ",
+                         saving, "expected a dense tensor of a type that NumPy supports, got ",
                          c10::toString(tensor.scalar_type()), path.empty() ? "" : concat(" (key ", quote(path), ")"),
                          "; save a .pth or .safetensors");
   return {formats::npy_header(*dtype, tensor.sizes().vec()),

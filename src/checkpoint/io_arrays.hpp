@@ -1,4 +1,4 @@
-// Arrays and tables in files, for load() and save().
+// Arrays and tables in files; used by load() and save().
 #pragma once
 
 #include <filesystem>

@@ -37,8 +37,7 @@ void check_checkpoint_name(const std::string& name) {
                      std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == '/'; });
   check<ConfigError>(plain, "checkpoint.save", "expected a name for a file, without folders, got ", quote(name));
   check<ConfigError>(name != "previous" && !name.starts_with("ckpt-"), "checkpoint.save",
-                     "expected a name other than those that are given by themselves (previous, ckpt-...), got ",
-                     quote(name));
+                     "expected a name other than the reserved ones (previous, ckpt-...), got ", quote(name));
 }
 
 RetentionRules rules_of(const CheckpointOptions& options, bool higher_is_better) {

@@ -1,4 +1,4 @@
-// Allocation for file contents; errors name the file.
+// Allocates memory for file contents; errors name the file.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-/// The result of `read`. @throws CheckpointError that names `path` and `what` when memory is insufficient
+/// Returns the result of `read`. @throws CheckpointError that names `path` and `what` when memory is insufficient
 template <class Read>
 auto with_memory(const std::filesystem::path& path, std::string_view what, Read read) {
   try {

@@ -76,7 +76,7 @@ State convert(const State& state) {
   return state.is_tensor() && NestedTensor::is_nested(state.tensor()) ? to_map(NestedTensor(state.tensor())) : state;
 }
 
-/// `read(name)` returns one of the five tensors, undefined where there is none.
+/// `read(name)` returns one of the five tensors, undefined if it is missing.
 template <class Read>
 at::Tensor from_map(const std::string& key, const Read& read) {
   constexpr const char* where = "checkpoint.read";
@@ -105,7 +105,7 @@ at::Tensor from_map(const std::string& key, const Read& read) {
   }
   const auto fail = [&](const std::string& why) {
     return CheckpointError(
-        concat("[checkpoint.read] expected a sound NestedTensor, got one with (key ", quote(key), "): ", why));
+        concat("[checkpoint.read] expected a valid NestedTensor, got one with (key ", quote(key), "): ", why));
   };
   try {
     NestedTensor out = NestedTensor::from_concatenated(values, sizes,
@@ -117,7 +117,7 @@ at::Tensor from_map(const std::string& key, const Read& read) {
     return out;
   } catch (const DataError& error) {
     throw fail(error.what());
-  } catch (const c10::Error& error) {  // sizes whose product is no int64
+  } catch (const c10::Error& error) {  // the product of the sizes overflows int64
     throw fail(error.what_without_backtrace());
   }
 }

@@ -5,13 +5,13 @@
 
 namespace danling::inline v0 {
 
-/// The state with each NestedTensor as a map of tensors: `values` (rows, static sizes...), `offsets` (int64 [batch +
-/// 1], the first row of each element), `shapes` (int64 [batch, rank]), `nested_tensor` (int64 [4 + n]: version 1,
-/// whether the batch comes first, the mask's value of padding, the number n of ragged dimensions, these), and
-/// `padding_value` (float64). The state itself when it has none.
+/// Returns the state with each NestedTensor as a map of tensors: `values` (rows, static sizes...), `offsets` (int64
+/// [batch + 1], the first row of each element), `shapes` (int64 [batch, rank]), `nested_tensor` (int64 [4 + n]: version
+/// 1, batch-first flag, mask value of padding, number n of ragged dimensions, these dimensions), and `padding_value`
+/// (float64). Returns the state itself if it has none.
 State nested_as_maps(const State& state);
 
-/// The inverse; `state` may also hold these tensors by joined names ("x.values"), as safetensors files do.
+/// The inverse. `state` may also hold these tensors under joined names ("x.values"), as safetensors files do.
 /// @throws CheckpointError when such a map contradicts itself
 State maps_as_nested(State state);
 

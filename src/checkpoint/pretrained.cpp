@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto loading = "checkpoint.load_pretrained";
 
-// In search order: averages first.
+// In search order: averages come first.
 constexpr std::array<std::string_view, 17> wrapping_keys = {"ema",
                                                             "swa",
                                                             "ema_state_dict",
@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 17> wrapping_keys = {"ema",
                                                             "network",
                                                             "params",
                                                             "weights"};
-// Data parallelism and averages, Lightning, and user programs.
+// Prefixes of data parallelism, averages, Lightning, and user programs.
 constexpr std::array<std::string_view, 4> wrapping_prefixes = {"module", "model", "net", "network"};
 // Inserted into names by torch.compile, FSDP and activation checkpointing.
 constexpr std::array<std::string_view, 3> wrapping_parts = {"_orig_mod.", "_fsdp_wrapped_module.",
@@ -195,7 +195,7 @@ bool is_wrapping(std::string_view prefix) {
   return true;
 }
 
-// The prefix under which most names match the model; none on a tie.
+// Finds the prefix under which most names match the model; no prefix on a tie.
 void find_prefix(Candidate& candidate, const Names& own) {
   std::map<std::string, std::size_t> hits;
   for (const Entry& entry : candidate.entries) {

@@ -24,7 +24,7 @@ std::optional<fs::path> FileCheckpointManager::find_final_model(const fs::path& 
   CheckpointDirectory there(directory);
   const auto latest = there.path_of("latest");
   try {
-    // Only the last save of a run writes such a `latest`.
+    // Only the last save of a run writes a model as `latest`.
     const State state = there.load(latest);
     const bool has_model = state.find("model") != nullptr || state.find("models") != nullptr;
     return state.find("state") == nullptr && has_model ? std::optional(latest) : std::nullopt;
@@ -85,7 +85,7 @@ std::optional<BestCheckpoint> FileCheckpointManager::best_checkpoint() const {
   auto index = result_in(path);
   try {
     index = index || !counters_in(path) ? index : std::optional<std::int64_t>(-1);
-  } catch (const CheckpointError&) {  // unknown for a damaged file
+  } catch (const CheckpointError&) {  // unknown if the file is damaged
   }
   return BestCheckpoint{true, index};
 }

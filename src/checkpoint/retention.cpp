@@ -47,7 +47,7 @@ std::vector<std::string> superseded(const std::vector<HistoryEntry>& history, co
     const double span = rules.every_hours * 3600e9;
     std::optional<std::int64_t> last;
     for (std::size_t i = 0; i < count; ++i) {
-      // Kept if the clock went back.
+      // Also kept if the clock went back.
       if (!last || history[i].kept_by_hours || history[i].modified < *last ||
           static_cast<double>(history[i].modified - *last) >= span) {
         kept[i] = true;

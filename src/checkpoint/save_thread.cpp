@@ -57,7 +57,7 @@ struct SaveThread::Shared {
         copying_failed = std::current_exception();
       }
       save.work(save.state, copying_failed);
-      save = Save();  // destroy it before the buffer is free
+      save = Save();  // destroyed before the buffer is free
       lock.lock();
       writing.reset();
       changed.notify_all();
@@ -91,7 +91,7 @@ void SaveThread::save(const State& state, bool pinned, bool reliable, Work work)
       shared.waiting.reset();
     }
     shared.changed.wait(lock, [&] { return !shared.waiting; });
-    // Reuses one buffer while saves do not overlap: the other then takes no memory.
+    // Uses one buffer while saves do not overlap: the other then takes no memory.
     buffer = shared.writing == shared.last_staged ? 1 - shared.last_staged : shared.last_staged;
   }
   Shared::Save save{shared.buffers[buffer].stage(state, pinned), std::move(work), buffer, reliable};
@@ -102,7 +102,7 @@ void SaveThread::save(const State& state, bool pinned, bool reliable, Work work)
   shared.changed.notify_all();
 }
 
-// Blocked signals stay with the program's threads: a new thread inherits the mask.
+// Blocks signals in the new thread, which inherits the mask, so that the program's threads receive them.
 void SaveThread::start() {
   sigset_t all;
   sigset_t before;

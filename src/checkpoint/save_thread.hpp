@@ -1,4 +1,4 @@
-// A thread for saves: one is written, one more waits, each from a copy of the state.
+// A thread for saves: writes one and holds one waiting, each from a copy of the state.
 #pragma once
 
 #include <exception>
@@ -10,16 +10,16 @@
 
 namespace danling::inline v0 {
 
-/// Memory is bounded by two copies of the state; the second is made only when saves overlap. Called by one thread.
+/// Memory is bounded by two copies of the state; the second exists only when saves overlap. Called by one thread.
 class SaveThread {
  public:
-  /// Writes a state; `copying_failed` is set if copying from its device failed. Runs on the thread; must not throw.
+  /// Writes a state; `copying_failed` is set if the copy from its device failed. Runs on the thread; must not throw.
   using Work = std::function<void(const State& state, std::exception_ptr copying_failed)>;
 
-  /// `drops_waiting`: whether save() replaces a waiting one that is not reliable; otherwise only release() does.
+  /// `drops_waiting`: save() replaces a waiting save that is not reliable; otherwise only release() drops it.
   explicit SaveThread(bool drops_waiting = true);
-  /// Waits for all saves, unless an earlier wait() timed out: then it detaches the thread, which may be blocked for
-  /// ever.
+  /// Waits for all saves. After an earlier timeout of wait() it detaches the thread instead, which may be blocked
+  /// forever.
   ~SaveThread();
   SaveThread(const SaveThread&) = delete;
   SaveThread& operator=(const SaveThread&) = delete;
@@ -32,10 +32,10 @@ class SaveThread {
   /// Waits until no save is running or waiting; returns false after `timeout` seconds.
   bool wait(std::optional<double> timeout);
 
-  /// As wait(); a timeout does not change what the destructor does.
+  /// Like wait(), but a timeout does not affect the destructor.
   bool is_idle_within(double seconds);
 
-  /// Keeps a waiting save from beginning until release(). Returns whether one waits that is not reliable.
+  /// Prevents a waiting save from starting until release(). Returns whether a save waits that is not reliable.
   bool hold();
   /// `drop`: discards the waiting save.
   void release(bool drop);

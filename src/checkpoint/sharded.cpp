@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using formats::DcpReader;
 using formats::RecordTree;
 
-// Builds the state of a tree; tensors that are left out are missing in maps, and null in lists.
+// Builds the state of a tree; skipped tensors are missing in maps, and null in lists.
 class ShardLoader {
  public:
   ShardLoader(DcpReader& reader, const ShardSelector& wanted) : reader_(reader), wanted_(wanted) {}
@@ -57,7 +57,7 @@ class ShardLoader {
  private:
   std::optional<State> tensor(const formats::TensorRecord& record) {
     const formats::DcpEntry* entry = reader_.storage_entry(record.storage);
-    if (entry == nullptr) {  // inside of a pickled value: strided, and small
+    if (entry == nullptr) {  // a strided, small tensor inside a pickled value
       const at::Tensor holder =
           take_memory({static_cast<std::int64_t>(reader_.storage_size(record.storage))}, at::kByte);
       reader_.read_storage(
@@ -92,7 +92,7 @@ class ShardLoader {
   const ShardSelector& wanted_;
 };
 
-// The first error of any rank, or nothing.
+// Throws the first error of any rank.
 void throw_first(const Group& group, const std::string& error) {
   const auto errors = group.all_gather(error);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
@@ -119,9 +119,9 @@ void save_sharded(const ShardedState& state, const fs::path& directory, const Gr
   throw_first(group, error_of_body([&] {
                 check<CheckpointError>(
                     group.rank() != 0 || !formats::is_dcp(directory), "checkpoint.write",
-                    "expected a directory without a checkpoint, got one with it: ", quote(directory.string()));
+                    "expected a directory without a checkpoint, got one: ", quote(directory.string()));
                 if (group.rank() == 0) {
-                  remove_reports(directory, group.size());  // of a save that was killed
+                  remove_reports(directory, group.size());  // left by a save that was killed
                 }
                 plan = take_apart(state);
               }));

@@ -45,7 +45,7 @@ bool has_manifest(const fs::path& directory) {
   return fs::exists(directory / formats::dcp_manifest_name, missing);
 }
 
-// Without its manifest first: a process that dies in between leaves a save that was not completed.
+// Removes the manifest first: if the process dies in between, the save counts as incomplete.
 void remove_save(const fs::path& directory, std::error_code& error) {
   fs::remove(directory / formats::dcp_manifest_name, error);
   fs::remove_all(directory, error);
@@ -168,7 +168,8 @@ Published ShardedDirectory::publish(const Publication& what, const std::string& 
       }
     }
   };
-  // As CheckpointDirectory does: a run that dies in between resumes from the old `latest` and repeats this save.
+  // As in CheckpointDirectory: if the process dies in between, resume starts from the old `latest` and repeats this
+  // save.
   for (const auto& alias : what.aliases) {
     attempt(alias, target);
   }
@@ -180,7 +181,7 @@ Published ShardedDirectory::publish(const Publication& what, const std::string& 
     before = find("latest");
     bool serves = before && before->filename() != target;
     if (serves && before->filename() != known_valid_) {
-      try {  // a damaged `latest` must not replace a sound `previous`
+      try {  // a damaged `latest` must not replace a valid `previous`
         verify_sharded(*before);
       } catch (const CheckpointError&) {
         serves = false;
@@ -205,11 +206,11 @@ Published ShardedDirectory::publish(const Publication& what, const std::string& 
   return out;
 }
 
-// Removes names; the directories follow in remove_unnamed(), once `latest` is the new one.
+// Removes names; remove_unnamed() removes the directories, once `latest` is the new one.
 void ShardedDirectory::prune(const Publication& what, Published& out) {
   std::erase_if(history_, [&](const auto& entry) { return entry.name == *what.history; });
   const auto here = parse_history_name(*what.history);
-  // Those ahead of it are from before the run went back; it will rewrite them.
+  // Entries ahead of it date from before the run went back; the run will rewrite them.
   std::stable_partition(history_.begin(), history_.end(), [&](const auto& entry) {
     const auto there = parse_history_name(entry.name);
     return here && there && here->by_steps == there->by_steps && there->progress > here->progress;
@@ -236,7 +237,7 @@ void ShardedDirectory::remove_unnamed(const std::string& target, const std::stri
     }
   }
   for (const auto& name : saves()) {
-    // Ranks write saves in order: those before this one are over on all of them.
+    // Ranks write saves in order: saves before this one have ended on all ranks.
     const std::size_t at = name.rfind(running);
     const std::size_t here = target.rfind(running);
     const bool written_now = at != std::string::npos && here != std::string::npos &&

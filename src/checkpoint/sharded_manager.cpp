@@ -31,7 +31,7 @@ std::string padded(std::int64_t number, std::size_t width) {
   return std::string(width > digits.size() ? width - digits.size() : 0, '0') + digits;
 }
 
-// In memory of its own size: a copy of a view would take the memory of all that it is a view of.
+// Copies a view into memory of its size, instead of keeping all the memory that it views.
 at::Tensor compact(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.detach().resolve_conj().resolve_neg().contiguous();
   const bool whole = dense.storage().nbytes() <= dense.nbytes() + 64;
@@ -92,7 +92,7 @@ ShardedState TorchDistributedCheckpointManager::Impl::exported_model() const {
   return out;
 }
 
-// Exchanges the messages of all ranks, and records the outcomes of rank 0.
+// Exchanges the messages of all ranks, and records the outcomes that rank 0 sends.
 std::vector<ShardedMessage> TorchDistributedCheckpointManager::Impl::exchange(ShardedMessage message) {
   session_->take(message);
   std::vector<ShardedMessage> all;
@@ -137,7 +137,7 @@ void TorchDistributedCheckpointManager::Impl::prepare(const RetentionRules& rule
   id_ = message.digest;
 }
 
-// The items that this rank writes. The ranks compare their boxes only when one of them has others than before.
+// The items that this rank writes. Ranks compare their boxes only if those of a rank have changed.
 std::vector<std::size_t> TorchDistributedCheckpointManager::Impl::positions(const std::string& packed,
                                                                             const std::vector<ShardedMessage>& all) {
   std::vector<std::string> digests;
@@ -179,7 +179,7 @@ void TorchDistributedCheckpointManager::Impl::publish(const Publication& what, s
       thread_->release(false);
       throw;
     }
-    // A save that still waits on all ranks is the same one on all, and none has begun it.
+    // A save that still waits on all ranks is the same save, and no rank has begun it.
     dropped = std::all_of(all.begin(), all.end(), [](const auto& other) { return other.flag; });
     thread_->release(dropped);
   } else {
@@ -196,7 +196,7 @@ void TorchDistributedCheckpointManager::Impl::publish(const Publication& what, s
     if (!all[rank].error.empty()) {
       const std::string text = group_.alone() ? all[rank].error : concat("rank ", rank, ": ", all[rank].error);
       refuse(text);
-      if (own_error) {  // an error of the program, reported unchanged
+      if (own_error) {  // an error of the program; reported unchanged
         std::rethrow_exception(own_error);
       }
       throw CheckpointError(text);
@@ -270,11 +270,11 @@ void TorchDistributedCheckpointManager::Impl::save_later(const ShardedSave& save
       }
     }
     session->run(save, *shared, error);
-    shared->items.clear();  // the staged memory is used again
+    shared->items.clear();  // the staging memory will be reused
   };
   try {
     thread_->save(State(std::move(tensors)), async_mode_ == detail::AsyncMode::async_with_pinned_mem, reliable, run);
-  } catch (const std::exception& error) {  // no memory for the copy: sent to the other ranks with the next call
+  } catch (const std::exception& error) {  // no memory for the copy: the next call sends it to the other ranks
     session_->run(save, *shared, detail::no_copy(error));
   }
 }

@@ -1,4 +1,4 @@
-// The body of TorchDistributedCheckpointManager.
+// Implementation of TorchDistributedCheckpointManager.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class TorchDistributedCheckpointManager::Impl {
 
   bool save(const CheckpointRequest& request);
   void save_model(const std::string& name);
-  /// Waits for the saves of all ranks; false after a timeout on rank 0.
+  /// Waits for the saves of all ranks; returns false after a timeout on rank 0.
   bool settle(std::optional<double> timeout);
   void order_current_stream() {
     if (thread_ != nullptr) {
@@ -57,8 +57,8 @@ class TorchDistributedCheckpointManager::Impl {
   TorchDistributedCheckpointManager& owner_;
   std::shared_ptr<ShardedSession> session_;
   std::unique_ptr<SaveThread> thread_;
-  std::string id_;           // of this manager's saves, the same on all ranks
-  std::int64_t number_ = 0;  // of saves
+  std::string id_;           // id of this manager's saves, the same on all ranks
+  std::int64_t number_ = 0;  // number of the last save
   std::vector<std::string> digests_;
   std::vector<std::size_t> positions_;
   bool closed_ = false;

@@ -66,7 +66,7 @@ class Dismantler {
         const State& item = state.items()[i];
         path_.emplace_back(static_cast<std::int64_t>(i));
         python_path_.emplace_back(static_cast<std::int64_t>(i));
-        const bool plain = item.is_integer() || item.is_double();  // long lists hold numbers: skip building their path
+        const bool plain = item.is_integer() || item.is_double();  // avoids building paths in long lists of numbers
         out.push_back(take(item, plain ? std::string() : name_below(name, to_text(i))));
         path_.pop_back();
         python_path_.pop_back();
@@ -109,7 +109,7 @@ class Dismantler {
   std::vector<Key> python_path_;
 };
 
-// The description of an item as other ranks see it.
+// The description of an item for other ranks.
 struct SharedItem {
   std::string name;
   std::string dtype;
@@ -225,10 +225,10 @@ std::vector<std::size_t> assign_items(const std::vector<std::string>& packed, in
   struct Box {
     SharedItem item;
     std::uint64_t bytes;
-    std::vector<std::pair<int, std::size_t>> holders;  // ranks, and the item's position there
+    std::vector<std::pair<int, std::size_t>> holders;  // ranks, and the position of the item on each
   };
   std::vector<Box> boxes;
-  std::map<std::string, std::vector<std::size_t>> tensors;  // the boxes of each
+  std::map<std::string, std::vector<std::size_t>> tensors;  // the boxes of each tensor
   std::unordered_map<std::string, std::size_t> numbers;
   std::unordered_map<std::string, std::pair<int, SharedItem>> first;
   for (std::size_t r = 0; r < packed.size(); ++r) {
@@ -248,7 +248,7 @@ std::vector<std::size_t> assign_items(const std::vector<std::string>& packed, in
         tensors[item.name];
         continue;  // no rows here
       }
-      if (empty) {  // a tensor without elements: its one box is all of it
+      if (empty) {  // a tensor without elements: one box is the whole tensor
         item.box.offsets.assign(item.whole.size(), 0);
         item.box.sizes = item.whole;
       }
@@ -270,7 +270,7 @@ std::vector<std::size_t> assign_items(const std::vector<std::string>& packed, in
     const std::string reason = formats::check_boxes(first.at(name).second.whole, chunks);
     check<CheckpointError>(reason.empty(), "checkpoint.write", reason, " (key ", quote(name), ")");
   }
-  // The largest first, each by the rank with the fewest bytes so far among those that have it.
+  // Largest first; each goes to the rank with the fewest bytes so far among those that have the box.
   std::vector<std::size_t> order(boxes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

@@ -1,4 +1,4 @@
-// Loading and resuming with a TorchDistributedCheckpointManager.
+// Loads and resumes with a TorchDistributedCheckpointManager.
 #include <danling/checkpoint/sharded_manager.hpp>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using formats::RecordTree;
 
-// The boxes of the tensors of a whole state; those that are left out are missing in maps, and null in lists.
+// Selects the boxes of the tensors of a whole state; skipped tensors are missing in maps, and null in lists.
 State select_boxes(const State& state, const std::string& name, const ShardSelector& wanted) {
   const auto below = [&](const std::string& key) { return name.empty() ? key : concat(name, ".", key); };
   if (state.is_tensor()) {
@@ -61,13 +61,13 @@ State load_part(const fs::path& path, const ShardSelector& wanted) {
   return wanted && !is_sharded(path) ? select_boxes(state, "", wanted) : state;
 }
 
-// The findings of rank 0 for all ranks: paths, then paths with reasons, or a text in place of the list.
+// Packs the findings of rank 0 for all ranks: paths and skipped paths with reasons, or an error text instead.
 std::string pack_candidates(const fs::path& directory) {
   std::vector<SkippedCheckpoint> skipped;
   std::vector<fs::path> paths;
   try {
     paths = ShardedDirectory(directory).candidates(skipped);
-  } catch (const std::exception& error) {  // else the other ranks would wait for the list
+  } catch (const std::exception& error) {  // sent too: otherwise the other ranks would wait for the list
     return formats::write_pickle(RecordTree(std::string(error.what())), {});
   }
   RecordTree::List out;
@@ -88,7 +88,7 @@ std::optional<formats::DcpManifest> manifest_in(const fs::path& directory) {
   }
 }
 
-// The files of a checkpoint under other names, its manifest last.
+// Links the files of a checkpoint under other names, its manifest last.
 void link_save(const fs::path& from, const fs::path& to) {
   fs::create_directories(to);
   for (const auto& entry : fs::directory_iterator(from)) {
@@ -100,7 +100,7 @@ void link_save(const fs::path& from, const fs::path& to) {
   formats::sync_directory(to);
 }
 
-// Each rank reads the file. Ranks must not resume from different ones, as after a read error on one machine.
+// Each rank reads the file. Ranks must not resume from different files, as after a read error on one machine.
 std::optional<ValidCheckpoint> load_newest_file(const fs::path& directory, const CheckpointFilter& filter,
                                                 const Group& group) {
   std::optional<ValidCheckpoint> out;
@@ -151,7 +151,7 @@ std::optional<ValidCheckpoint> TorchDistributedCheckpointManager::load_newest_va
       out.skipped.push_back({item.list()[0].string(), item.list()[1].string()});
     }
   }
-  if (paths.empty()) {  // of a run that saved files, or that was killed in its first save
+  if (paths.empty()) {  // the run saved files, or was killed in its first save
     auto whole = load_newest_file(directory, filter, group);
     if (whole && impl_->wanted()) {
       whole->state = select_boxes(whole->state, "", impl_->wanted());

@@ -125,7 +125,7 @@ void ShardedSession::fail(const ShardedSave& save, const std::string& error) {
 void ShardedSession::finish(const ShardedSave& save, Published done) {
   std::error_code error;
   if (!done.error.empty() && done.names.empty() &&
-      fs::is_directory(directory.path() / save.target, error)) {  // room for the next
+      fs::is_directory(directory.path() / save.target, error)) {  // frees space for the next save
     fs::remove(directory.path() / save.target / formats::dcp_manifest_name, error);
     fs::remove_all(directory.path() / save.target, error);
   }

@@ -1,4 +1,4 @@
-// The saves of one sharded manager: written by this rank's thread, completed by rank 0's, agreed upon by all.
+// Saves of one sharded manager: each rank's thread writes, rank 0's thread completes, all ranks agree.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace danling::inline v0 {
 
-/// One save, as all ranks know it.
+/// One save, the same on all ranks.
 struct ShardedSave {
   std::int64_t number = 0;
   std::string target;   ///< name of its directory
@@ -27,30 +27,30 @@ struct ShardedSave {
   std::chrono::steady_clock::time_point requested;
 };
 
-/// How a save ended, known to rank 0 first.
+/// Outcome of a save; rank 0 learns it first.
 struct ShardedOutcome {
   std::int64_t number = 0;
   std::string name;     ///< see Publication
-  std::string history;  ///< empty without
+  std::string history;  ///< empty without a history name
   bool best = false;
   double seconds = 0.0;
   Published done;
 };
 
-/// The message of a rank to the others at each call.
+/// Message of a rank to the others at each call.
 struct ShardedMessage {
-  std::string error;  ///< the state could not be made
-  bool flag = false;  ///< of the call
+  std::string error;  ///< the state could not be created
+  bool flag = false;  ///< meaning depends on the call
   bool expired = false;
-  std::string digest;                                          ///< of the boxes of its tensors
+  std::string digest;                                          ///< digest of the boxes of its tensors
   std::vector<std::pair<std::int64_t, std::string>> failures;  ///< saves that this rank could not write
-  std::vector<ShardedOutcome> outcomes;                        ///< of rank 0
+  std::vector<ShardedOutcome> outcomes;                        ///< sent by rank 0
 };
 
 std::string pack_message(const ShardedMessage& message);
 ShardedMessage unpack_message(const std::string& bytes);
 
-/// State of the saving thread; it may outlive the manager.
+/// State of the saving thread, which may outlive the manager.
 class ShardedSession {
  public:
   ShardedSession(const std::filesystem::path& path, int rank, int world_size, std::chrono::milliseconds timeout)
@@ -58,14 +58,14 @@ class ShardedSession {
 
   /// Writes this rank's part and reports; on rank 0 also completes and publishes the checkpoint. Does not throw.
   void run(const ShardedSave& save, const ShardWork& work, const std::string& copying_error);
-  /// The parts of run(), for saves that the calling thread makes. @return the error, or nothing
+  /// The parts of run(), for saves on the calling thread. @return the error, or an empty string
   std::string write(const ShardedSave& save, const ShardWork& work);
   void complete(const ShardedSave& save);
   void fail(const ShardedSave& save, const std::string& error);
 
-  /// Rank 0: a save that another rank failed to write need not be waited for.
+  /// Rank 0: stops waiting for a save that another rank failed to write.
   void abandon(std::int64_t number, const std::string& reason);
-  /// From now on a save waits for shards of other ranks for 5 s at most.
+  /// From now on, a save waits at most 5 s for shards of other ranks.
   void end();
   /// Moves failures and outcomes of saves since the last call into the message.
   void take(ShardedMessage& message);

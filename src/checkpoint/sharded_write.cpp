@@ -29,7 +29,7 @@ constexpr std::int64_t kHostPiece = std::int64_t{1} << 24;
 fs::path report_path(const fs::path& directory, int rank) { return directory / concat(".report-", rank); }
 fs::path failure_path(const fs::path& directory, int rank) { return directory / concat(".failed-", rank); }
 
-// The elements in row-major order; those on a device through one buffer on the host.
+// Streams the elements in row-major order; from a device through one host buffer.
 void give_elements(const at::Tensor& tensor, const formats::PieceSink& sink) {
   const at::Tensor dense = tensor.detach().resolve_conj().resolve_neg().contiguous();
   const auto size = static_cast<std::int64_t>(dense.nbytes());
@@ -78,7 +78,7 @@ std::string pack_report(const ShardReport& report) {
     out["file"] =
         RecordTree::List{report.file->name, static_cast<std::int64_t>(report.file->size), to_hex(report.file->hash)};
   }
-  // The metadata's own format for the boxes, which it checks only when it is whole: each is given as a whole tensor.
+  // Describes each box as a whole tensor: the metadata format accepts boxes only if they form a whole.
   RecordTree::List entries;
   for (const auto& entry : report.entries) {
     const auto numbers = [](const std::vector<std::int64_t>& values) {
@@ -157,7 +157,7 @@ void join_values(RecordTree& into, RecordTree&& other) {
   }
 }
 
-// A tensor of one rank whose place has a value on a lower one could not be put there by a reader.
+// Checks that no lower rank has a value at the place of this tensor: a reader could not put the tensor there.
 void check_place(const RecordTree& values, const std::string& name, const std::vector<Key>& path) {
   const RecordTree* at = &values;
   for (const auto& key : path) {
@@ -174,7 +174,7 @@ void check_place(const RecordTree& values, const std::string& name, const std::v
     }
   }
   check<CheckpointError>(at != nullptr && at->is_null(), "checkpoint.write",
-                         "expected a tensor on all ranks that have the key, got a value or another list on one (key ",
+                         "expected a tensor on all ranks that have the key, got another value on one (key ",
                          quote(name), ")");
 }
 
@@ -208,7 +208,7 @@ ShardReport write_shard(const fs::path& directory, int rank, const ShardWork& wo
   const std::string name = concat("__", rank, "_0.distcp");
   formats::DcpFileWriter file(directory / name);
   for (const auto& item : work.items) {
-    const bool empty = item.tensor.numel() == 0;  // then it is the whole tensor
+    const bool empty = item.tensor.numel() == 0;  // then the item is the whole tensor
     const auto sizes = empty ? item.place.sizes : item.tensor.sizes().vec();
     const auto offsets = empty ? std::vector<std::int64_t>(sizes.size(), 0) : item.place.offsets;
     const auto place = file.add_tensor(item.dtype, sizes, item.tensor.requires_grad(), [&](const auto& sink) {
@@ -246,7 +246,7 @@ void leave_failure(const fs::path& directory, int rank, const std::string& text)
     out.write(text);
     out.commit();
   } catch (const std::exception&) {
-    // On a full disk rank 0 receives it with the next call that all ranks make.
+    // The disk may be full. Rank 0 receives the error with the next call of all ranks.
   }
 }
 
@@ -329,7 +329,7 @@ DcpManifest complete_checkpoint(const fs::path& directory, std::vector<ShardRepo
   for (const auto& [name, path] : tensors) {
     check_place(values, name, path);
   }
-  // In the order of the state, whichever rank wrote them.
+  // In the order of the state, independent of the rank that wrote them.
   std::unordered_map<std::string, std::size_t> order;
   for (const auto& name : names) {
     order.emplace(name, order.size());

@@ -1,4 +1,4 @@
-// The files of one sharded checkpoint: each rank's, and those that complete it.
+// Files of one sharded checkpoint: those of each rank, and those that complete it.
 #pragma once
 
 #include <chrono>
@@ -16,39 +16,39 @@
 
 namespace danling::inline v0 {
 
-/// The files of a rank, and its knowledge of the state.
+/// The files of a rank, and the tensors of its state.
 struct ShardReport {
   std::optional<formats::DcpManifest::File> file;
-  std::vector<formats::DcpEntry> entries;  ///< its boxes
+  std::vector<formats::DcpEntry> entries;  ///< boxes that the rank wrote
   formats::RecordTree values;
-  std::vector<std::pair<std::string, std::vector<Key>>> tensors;  ///< all of its state, with their keys
+  std::vector<std::pair<std::string, std::vector<Key>>> tensors;  ///< all tensors of its state, with their keys
 };
 
-/// The items that this rank writes, their tensors in host memory or on a device, and its whole plan.
+/// The items that this rank writes, with tensors in host memory or on a device, and its whole plan.
 struct ShardWork {
   std::vector<ShardItem> items;
   formats::RecordTree values;
   std::vector<std::pair<std::string, std::vector<Key>>> tensors;
 };
 
-/// The part of `plan` at `positions`, without the tensors of the others.
+/// The part of `plan` at `positions`, without the tensors of other items.
 ShardWork work_of(SavePlan plan, const std::vector<std::size_t>& positions);
 
-/// Writes `__<rank>_0.distcp`, if the rank has items; with `verify` it is read back. Waits for devices and the disk.
+/// Writes `__<rank>_0.distcp`, if the rank has items; with `verify`, reads it back. Waits for devices and the disk.
 /// @throws CheckpointError
 ShardReport write_shard(const std::filesystem::path& directory, int rank, const ShardWork& work, bool verify);
 
-/// Leaves the report, or the reason why there is none, in the directory, for rank 0. @throws CheckpointError
+/// Writes the report, or the reason for its absence, into the directory for rank 0. @throws CheckpointError
 void leave_report(const std::filesystem::path& directory, int rank, const ShardReport& report);
 void leave_failure(const std::filesystem::path& directory, int rank, const std::string& error) noexcept;
-/// Removes what a save that was killed left for rank 0.
+/// Removes the reports of a save that was killed.
 void remove_reports(const std::filesystem::path& directory, int world_size);
-/// Waits for the reports of the other ranks. `gives_up` is asked meanwhile, and returns a reason to stop.
+/// Waits for the reports of the other ranks. Polls `gives_up`, which returns a reason to stop, or nothing.
 /// @throws CheckpointError that names the rank at fault
 std::vector<ShardReport> await_reports(const std::filesystem::path& directory, int world_size,
                                        const std::function<std::string()>& gives_up, std::chrono::milliseconds timeout);
 
-/// The fields of a manifest that the state does not have.
+/// Fields of a manifest that the state does not provide.
 struct ShardNotes {
   std::optional<double> score = std::nullopt;
 };

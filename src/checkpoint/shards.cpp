@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr auto where = "checkpoint.read";
 
-// In the order in which Hugging Face's libraries look for them.
+// In the search order of Hugging Face's libraries.
 constexpr std::array<std::string_view, 4> known_files = {"model.safetensors", "model.safetensors.index.json",
                                                          "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
@@ -40,7 +40,7 @@ formats::RecordTree parse_index(const fs::path& path) {
   }
 }
 
-// The shard of each key.
+// Reads the shard of each key.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const formats::RecordTree tree = parse_index(path);
   const auto* shards = tree.is_map() ? tree.find("weight_map") : nullptr;
@@ -98,7 +98,7 @@ State load_shards(const fs::path& index) {
   }
   std::sort(shards.begin(), shards.end());
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-  for (const auto& shard : shards) {  // before the first is read
+  for (const auto& shard : shards) {  // checks all before reading any
     std::error_code error;
     if (!fs::exists(index.parent_path() / shard, error)) {
       missing.push_back(shard);

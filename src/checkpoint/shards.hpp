@@ -1,4 +1,4 @@
-// Weights divided over several files, as Hugging Face's libraries save them.
+// Weights split over several files, as Hugging Face's libraries save them.
 #pragma once
 
 #include <filesystem>
@@ -7,14 +7,14 @@
 
 namespace danling::inline v0 {
 
-/// The file with the weights in a directory of Hugging Face's layout. @throws CheckpointError when it has none
+/// The file with the weights in a directory of Hugging Face's layout. @throws CheckpointError if there is none
 std::filesystem::path weights_in(const std::filesystem::path& directory);
 
-/// Whether a file is the index of shards, by its first byte. @throws CheckpointError when it cannot be read
+/// Returns whether a file is an index of shards, by its first byte. @throws CheckpointError when it cannot be read
 bool is_shard_index(const std::filesystem::path& path);
 
 /// Reads all shards that an index names into one map.
-/// @throws CheckpointError that names the index or shard for a damaged file, a missing one, one outside of the index's
+/// @throws CheckpointError that names the index or shard for a damaged or missing file, a file outside the index's
 /// directory, and keys that are not in exactly the shard that the index names
 State load_shards(const std::filesystem::path& index);
 

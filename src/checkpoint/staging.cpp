@@ -24,14 +24,14 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-// Small enough that threads finish together, large enough that scheduling costs nothing.
+// Small enough that threads finish together, large enough that scheduling costs little.
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;
 
 bool is_staged(const State& state) {
   if (!state.is_tensor() || !state.tensor().defined()) {
     return false;
   }
-  // The writer refuses other tensors, with their key.
+  // The writer throws for other tensors and names their key.
   const at::Tensor& tensor = state.tensor();
   return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_meta() && !tensor.is_quantized() &&
          !tensor.is_nested();
@@ -42,7 +42,7 @@ at::Tensor bytes_of(const c10::Storage& storage) {
   return view.set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
 }
 
-// The storages of a state, with their offsets in the buffer.
+// The storages of a state, and their offsets in the buffer.
 struct Plan {
   struct Part {
     c10::Storage source;
@@ -72,7 +72,7 @@ struct Plan {
   }
 };
 
-// Bypasses the caches: nobody reads the copy soon, and training keeps its cached data. memcpy does so only for blocks
+// Bypasses the caches: the copy is not read soon, and training keeps its cached data. memcpy does so only for blocks
 // larger than a cache; in pieces it took 1.5 times as long. `to` is a multiple of 16.
 void copy_piece(char* to, const char* from, std::size_t bytes) {
 #ifdef __SSE2__
@@ -108,7 +108,7 @@ void copy_host_memory(const std::vector<Plan::Part>& parts, char* to) {
       pieces.push_back({to + part.offset + done, from + done, static_cast<std::size_t>(std::min(kPiece, size - done))});
     }
   }
-  // One piece is worth a thread, a hundred small tensors are not.
+  // A few pieces per thread: a large piece is worth a thread, many small tensors are not.
   tensors::for_each_range(static_cast<std::int64_t>(pieces.size()), 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<std::size_t>(i)];
@@ -173,7 +173,7 @@ State StagingBuffer::stage(const State& source, bool pinned) {
   for (auto& part : plan.parts) {
     const auto size = static_cast<std::int64_t>(part.source.nbytes());
     at::Tensor place = memory_.narrow(0, part.offset, size);
-    // A separate storage for each: different storages must stay different in the file.
+    // A separate storage each: different storages must stay different in the file.
     part.copy = size == 0 ? at::empty({0}, at::kByte).storage()
                           : at::from_blob(begin + part.offset, {size}, at::TensorOptions().dtype(at::kByte)).storage();
     if (!part.source.device().is_cpu()) {
@@ -207,7 +207,7 @@ void StagingBuffer::reserve(std::int64_t bytes, bool pinned) {
   if (memory_.defined() && memory_.numel() >= bytes && (!pinned || memory_.is_pinned())) {
     return;
   }
-  memory_ = at::Tensor();  // frees the old one first
+  memory_ = at::Tensor();  // frees the old memory first
   memory_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
   // Fewer page faults in the first copy; a system without large pages ignores it.
   constexpr std::uintptr_t page = std::uintptr_t{1} << 21;

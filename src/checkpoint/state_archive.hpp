@@ -1,4 +1,4 @@
-// Conversion between a state and a described tree with storages.
+// Conversion between a state and a record tree with storages.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace danling::inline v0 {
 
-/// Writes `state` into an open file, without finalising it. Waits for devices. @throws CheckpointError
+/// Writes `state` into an open file, without finalizing it. Waits for devices. @throws CheckpointError
 void write_state(const State& state, formats::AtomicFile& out);
 
-/// Converts a state to bytes for a group, and back. For small states: it is in memory several times. Waits for devices.
+/// Converts a state to bytes for a group, and back. For small states: memory holds it several times. Waits for devices.
 std::string pack_state(const State& state);
 State unpack_state(std::string_view bytes);
 

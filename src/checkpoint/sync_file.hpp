@@ -1,4 +1,4 @@
-// Brings files of others to disk.
+// Syncs files to disk that other code writes.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-/// Does nothing without the file. @throws CheckpointError
+/// No effect if the file is missing. @throws CheckpointError
 inline void sync_file(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0 && errno == ENOENT) {

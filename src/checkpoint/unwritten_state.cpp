@@ -16,9 +16,9 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 }  // namespace
 
 struct UnwrittenState::Kept {
-  Publication what;                // except the names:
-  std::vector<std::string> names;  // the missing ones
-  std::string error;               // error for when nothing else is missing
+  Publication what;                // without the names
+  std::vector<std::string> names;  // names still missing
+  std::string error;               // the error to report once no name is missing
   StagingBuffer memory;
   State state;
 };
@@ -36,7 +36,7 @@ void UnwrittenState::keep(const Publication& what, const State& state, const Pub
   if ((!best && !history) || (!best && kept_ != nullptr && holds(kept_->names, "best"))) {
     return;
   }
-  kept_.reset();  // free its memory first
+  kept_.reset();  // frees its memory first
   try {
     auto kept = std::make_unique<Kept>();
     kept->what = what;

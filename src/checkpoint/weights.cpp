@@ -41,14 +41,14 @@ using Weights = std::map<std::string, at::Tensor>;
 void flatten(const State& state, const std::string& prefix, Weights& out) {
   for (const auto& [key, value] : state.map()) {
     check<CheckpointError>(key.is_string(), "checkpoint.write", "expected names as keys, got the integer ", key.text(),
-                           " (key ", quote(prefix), "); safetensors files hold named tensors alone, save a .pth");
+                           " (key ", quote(prefix), "); safetensors files hold only named tensors, save a .pth");
     const std::string name = prefix.empty() ? key.string() : concat(prefix, ".", key.string());
     if (value.is_map()) {
       flatten(value, name, out);
       continue;
     }
     check<CheckpointError>(value.is_tensor(), "checkpoint.write", "expected tensors, got ", value.kind(), " (key ",
-                           quote(name), "); safetensors files hold named tensors alone, save a .pth");
+                           quote(name), "); safetensors files hold only named tensors, save a .pth");
     check_dense(value.tensor(), name);
     check<CheckpointError>(out.emplace(name, value.tensor()).second, "checkpoint.write",
                            "expected a name for each tensor, got two tensors whose keys, joined by dots, are ",

@@ -1,4 +1,4 @@
-// Adapters as files in PEFT's layout.
+// Saves and loads adapters in PEFT's layout.
 #include <danling/nn/lora.hpp>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ LoraAdapters::Named LoraAdapters::files_content() const {
     adapted.insert(name_inside(layer.name, "bias"));
   }
   for (const auto& [name, parameter] : trained_) {
-    // PEFT moves an adapted layer into a member of its own layer.
+    // PEFT moves an adapted layer into a member of its wrapper.
     const bool inside = adapted.contains(name);
     out.emplace_back(
         concat(peft_prefix, inside ? name.substr(0, name.size() - 4) : name, inside ? "base_layer.bias" : ""),
@@ -85,7 +85,7 @@ void LoraAdapters::save(const std::filesystem::path& directory) const {
   std::filesystem::create_directories(directory, error);
   check<CheckpointError>(!error, "nn.lora.save", "expected to create directory ", quote(directory.string()), ", got ",
                          error.message());
-  formats::remove_stale_temporaries(directory);  // of a process that died here
+  formats::remove_stale_temporaries(directory);  // left by a process that died here
   save_safetensors(weights, directory / weights_name);
   formats::AtomicFile file(directory / config_name);
   file.write(config.dump(2) + "\n");
@@ -129,7 +129,7 @@ void LoraAdapters::load(const std::filesystem::path& directory) const {
   const auto file = directory / weights_name;
   State given = State::Map();
   for (const auto& [key, value] : load_safetensors(file).map()) {
-    // With bias "all", PEFT writes those of modules_to_save again under the names of its wrapper.
+    // With bias "all", PEFT writes the biases of modules_to_save again under the names of its wrapper.
     const std::string& name = key.string();
     if (name.find(".modules_to_save.") == std::string::npos && name.find(".original_module.") == std::string::npos) {
       given[name] = value;

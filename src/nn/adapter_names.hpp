@@ -1,4 +1,4 @@
-// Names of parameters inside of modules.
+// Names of parameters inside modules.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace danling::inline v0::nn {
 
-/// `fc.weight` of module `fc`; of the whole model, whose name is empty, `weight`.
+/// `fc.weight` for module `fc`; `weight` for the whole model, whose name is empty.
 inline std::string name_inside(const std::string& module, std::string_view name) {
   return module.empty() ? std::string(name) : concat(module, ".", name);
 }

@@ -18,7 +18,7 @@ class Counter final : public c10::MemoryReportingInfoBase {
     if (size > 0) {
       sizes_[pointer] = size;
     } else if (sizes_.erase(pointer) == 0) {
-      return;  // from before
+      return;  // allocated earlier
     }
     current_ += size;
     peak_ = std::max(peak_, current_);

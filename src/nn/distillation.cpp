@@ -22,8 +22,9 @@ DistillationLoss::DistillationLoss(double temperature, std::optional<std::int64_
 std::pair<at::Tensor, at::Tensor> DistillationLoss::sum_and_count(const at::Tensor& student, const at::Tensor& teacher,
                                                                   const at::Tensor& target) const {
   if (student.sizes() != teacher.sizes() || student.dim() < 2 || student.size(1) < 2) {
-    fail<DataError>("distill.compute", "expected logits [N, classes, ...] of at least two classes, alike in model and ",
-                    "teacher, got ", danling::detail::describe(student), " and ", danling::detail::describe(teacher));
+    fail<DataError>("distill.compute", "expected logits [N, classes, ...] of at least two classes, the same shape in ",
+                    "model and teacher, got ", danling::detail::describe(student), " and ",
+                    danling::detail::describe(teacher));
   }
   const auto log_p = [&](const at::Tensor& logits) { return at::log_softmax(widened(logits).div(temperature_), 1); };
   const at::Tensor each =

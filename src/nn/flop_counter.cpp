@@ -19,7 +19,7 @@ class FlopCounter::Call : public at::ObserverContext {
  public:
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
     auto call = std::make_unique<Call>();
-    if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {  // recompute repeats the forward pass in it
+    if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {  // recompute repeats the forward pass inside it
       call->backward_ = active != nullptr;
       if (active != nullptr) {
         ++active->in_backward_;
@@ -29,7 +29,7 @@ class FlopCounter::Call : public at::ObserverContext {
     if (active == nullptr || active->in_backward_ > 0 || active->in_formula_ > 0) {
       return call;
     }
-    // A product within may be a custom function, whose forward pass records no gradients.
+    // An inner product may be a custom function, whose forward pass records no gradients.
     if (at::GradMode::is_enabled() && has_nested(function.inputs())) {
       call->nested_ = true;
       ++active->in_nested_;

@@ -7,8 +7,8 @@
 
 namespace danling::inline v0::nn {
 
-/// From construction to its end: operations of this thread that have a formula (flops.hpp) and may need gradients, so
-/// those of backward are left out. One at a time in a thread.
+/// Counts from construction to destruction the operations of this thread that have a formula (flops.hpp) and may need
+/// gradients; backward is excluded. One counter per thread at a time.
 class FlopCounter {
  public:
   FlopCounter();
@@ -23,8 +23,8 @@ class FlopCounter {
  private:
   std::int64_t count_ = 0;
   int in_backward_ = 0;
-  int in_formula_ = 0;  // calls of a formula that have not ended: it covers what they call
-  int in_nested_ = 0;   // operators on nested tensors: the calls on their values count, not on padded sizes
+  int in_formula_ = 0;  // depth of calls with a formula, which covers the calls inside
+  int in_nested_ = 0;   // depth of operators on nested tensors: the calls on their values count, without padding
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };
 

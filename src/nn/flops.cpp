@@ -15,7 +15,7 @@ bool is_tensor(c10::ArrayRef<c10::IValue> inputs, std::size_t i) {
   return i < inputs.size() && inputs[i].isTensor() && inputs[i].toTensor().defined();
 }
 
-// The inner dimension of a product whose first factor is argument `first`.
+// The inner dimension of a product whose first factor is argument number `first`.
 std::optional<std::int64_t> product(c10::ArrayRef<c10::IValue> inputs, std::size_t first, c10::IntArrayRef sizes) {
   if (!is_tensor(inputs, first)) {
     return std::nullopt;

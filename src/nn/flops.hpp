@@ -1,4 +1,4 @@
-// Floating-point operations of ATen's operators, by the formulas of Python's torch.utils.flop_counter.
+// Floating-point operations of ATen operators, by the formulas of Python's torch.utils.flop_counter.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,13 @@
 
 namespace danling::inline v0::nn {
 
-/// Operations of a call with these arguments and an output of these sizes; nothing for arguments of another form.
+/// Number of operations for these arguments and output sizes; empty for unsupported arguments.
 using FlopFormula = std::optional<std::int64_t> (*)(c10::ArrayRef<c10::IValue> inputs, c10::IntArrayRef sizes);
 
-/// Whether one of them is a NestedTensor: its sizes are those of padding, so that the calls on its values count
-/// instead.
+/// Returns whether an argument is a NestedTensor: its sizes include padding, so the calls on its values count instead.
 bool has_nested(c10::ArrayRef<const c10::IValue> inputs);
 
-/// The formula of an operator, such as `aten::addmm`; null for one without.
+/// The formula of an operator, such as `aten::addmm`; null without a formula.
 FlopFormula flop_formula(std::string_view name);
 
 }  // namespace danling::inline v0::nn

@@ -30,8 +30,8 @@ at::Tensor merged(const at::Tensor& base, const at::Tensor& a, const at::Tensor&
                                                : base + (at::mm(b, a) * scale).to(base.scalar_type());
 }
 
-// Keeps A and B after a backward pass, so that the weight serves several of them: micro-batches, losses of several
-// models. Autograd's own formula would free them in the first.
+// Keeps A and B after a backward pass, so that several backward passes can use the weight: micro-batches, losses of
+// several models. Autograd's formula would free them in the first pass.
 struct MergedWeight : torch::autograd::Function<MergedWeight> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& base, const at::Tensor& a,
                             const at::Tensor& b, double scale) {
@@ -68,7 +68,7 @@ std::vector<std::pair<std::string, std::regex>> compile(const std::optional<std:
   return out;
 }
 
-// The names that any pattern matches. Each pattern must match one.
+// The names that any pattern matches. Each pattern must have a match.
 std::set<std::string> matches(const std::vector<std::pair<std::string, std::regex>>& patterns,
                               const std::vector<std::string>& names, const std::string& where, std::string_view what) {
   std::set<std::string> out;
@@ -89,7 +89,7 @@ std::set<std::string> matches(const std::vector<std::pair<std::string, std::rege
   return out;
 }
 
-// Registered modules by name; one under several names only once, under the first.
+// Registered modules by name; a module with several names occurs once, under the first.
 std::vector<std::pair<std::string, torch::nn::Module*>> modules_of(torch::nn::Module& module) {
   std::vector<std::pair<std::string, torch::nn::Module*>> out = {{"", &module}};
   std::set<torch::nn::Module*> seen = {&module};
@@ -144,10 +144,10 @@ void LoraAdapters::add_layers(torch::nn::Module& module) {
     check<ConfigError>(options_.lora_dropout.value_or(0.0) == 0.0, section_, "expected lora_dropout 0 for layer ",
                        quote(name), ", got ", *options_.lora_dropout, "; only nn::LoraLinear has dropout");
     auto& layer = dynamic_cast<torch::nn::LinearImpl&>(*linear.at(name));
-    // The registered parameter: the member may hold the weight of earlier adapters.
+    // The registered parameter: the member may hold a weight with earlier adapters.
     const at::Tensor base = layer.named_parameters(/*recurse=*/false)["weight"];
     const auto& tied = owners[base.unsafeGetTensorImpl()];
-    check<ConfigError>(tied.size() <= 1, where, "expected linear layers with weights of their own, got ", quote(name),
+    check<ConfigError>(tied.size() <= 1, where, "expected linear layers with untied weights, got ", quote(name),
                        ", whose weight is shared by ", join(tied));
     const auto options =
         base.options().dtype(base.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).requires_grad(false);

@@ -38,7 +38,7 @@ LoraLinearImpl::LoraLinearImpl(std::int64_t in_features, std::int64_t out_featur
   check<ConfigError>(r > 0 && in_features > 0 && out_features > 0 && dropout >= 0 && dropout <= 1, "nn.LoraLinear",
                      "expected positive sizes, a positive r and lora_dropout from 0 to 1, got ", in_features, ", ",
                      out_features, ", ", r, " and ", dropout);
-  const double bound = 1 / std::sqrt(static_cast<double>(in_features));  // torch.nn.Linear's, also for A
+  const double bound = 1 / std::sqrt(static_cast<double>(in_features));  // torch.nn.Linear's bound, also for A
   const auto uniform = [bound](at::IntArrayRef sizes) {
     return torch::nn::init::uniform_(at::empty(sizes), -bound, bound);
   };

@@ -20,7 +20,7 @@
 namespace danling::inline v0::nn {
 namespace {
 
-/// (1 - p)^gamma. `rest` is 1 - p: where it rounds to 0, the power's gradient would be infinite for gamma < 1.
+/// (1 - p)^gamma. `rest` is 1 - p. Where it rounds to 0, the power's gradient would be infinite for gamma < 1.
 at::Tensor focus(const at::Tensor& rest, double gamma) {
   return rest.clamp_min(std::numeric_limits<float>::min()).pow(gamma);
 }
@@ -52,10 +52,10 @@ std::shared_ptr<TargetLoss> make(const LossOptions& options) {
 
 void LossOptions::fields(Fields& f) {
   f("reduction", reduction, "reduction of the values of a batch; unset: mean");
-  f("ignore_index", ignore_index, "targets of this value do not count; unset: -100 for classes");
-  f("label_smoothing", label_smoothing, "share of a target that is spread over all classes; unset: 0").range(0, 1);
+  f("ignore_index", ignore_index, "ignore targets of this value; unset: -100 for classes");
+  f("label_smoothing", label_smoothing, "share of a target to spread over all classes; unset: 0").range(0, 1);
   f("gamma", gamma, "exponent of a focal loss; unset: 2").at_least(0);
-  f("alpha", alpha, "weight of the positive class, that of the negative is 1 - alpha (sigmoid_focal)").range(0, 1);
+  f("alpha", alpha, "weight of the positive class; the negative class has 1 - alpha (sigmoid_focal)").range(0, 1);
   f("class_weights", class_weights, "one weight per class (cross_entropy, focal)").at_least(0);
 }
 
@@ -227,7 +227,7 @@ SigmoidFocalLoss::SigmoidFocalLoss(const LossOptions& options)
 at::Tensor SigmoidFocalLoss::values(const at::Tensor& logits, const at::Tensor& target) const {
   const at::Tensor wanted = target.to(logits.scalar_type());
   const at::Tensor unwanted = wanted.neg().add(1.0);
-  // 1 - p[t], without the rounding of 1 - sigmoid.
+  // 1 - p[t], without the rounding error of 1 - sigmoid.
   const at::Tensor rest = logits.neg().sigmoid().mul(wanted).add(logits.sigmoid().mul(unwanted));
   at::Tensor each = at::binary_cross_entropy_with_logits(logits, wanted, {}, {}, at::Reduction::None)
                         .mul(focus(rest, options().gamma.value_or(2.0)));

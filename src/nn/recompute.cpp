@@ -72,7 +72,7 @@ class Generators {
   std::vector<at::Tensor> states_;
 };
 
-/// Those of the CPU, of the accelerator's devices in use, and of the program.
+/// The generators of the CPU, of the accelerator devices in use, and of the program.
 std::vector<at::Generator> generators_in_use() {
   std::vector<at::Generator> out{at::detail::getDefaultCPUGenerator()};
   if (const auto accelerator = at::getAccelerator()) {
@@ -87,7 +87,7 @@ std::vector<at::Generator> generators_in_use() {
   return out;
 }
 
-/// Autocast of the CPU and of the accelerator.
+/// Autocast state of the CPU and of the accelerator.
 class Autocast {
  public:
   Autocast() : cached_(at::autocast::is_autocast_cache_enabled()) {
@@ -117,7 +117,7 @@ class Autocast {
   bool cached_;
 };
 
-/// Sets the autocast of the first run while it lives.
+/// Sets the autocast state of the first run during its lifetime.
 class AutocastScope {
  public:
   explicit AutocastScope(const Autocast& wanted) {
@@ -137,15 +137,15 @@ class AutocastScope {
   Autocast before_;
 };
 
-/// Puts back the generators and the module's buffers (running averages) when it ends.
+/// Restores the generators and the module's buffers (running averages) at destruction.
 class Untouched {
  public:
   Untouched(const std::vector<at::Generator>& generators, const torch::nn::Module* module) : generators_(generators) {
     if (module != nullptr) {
       for (const auto& buffer : module->buffers()) {
         if (buffer.defined()) {
-          // Another tensor over the same memory: its version counter is not the buffer's, which may be saved in a
-          // graph.
+          // Another tensor with the same memory: its version counter differs from that of the buffer, which a graph may
+          // have saved.
           const at::Tensor memory = buffer.variable_data();
           buffers_.emplace_back(memory, memory.clone());
         }
@@ -169,7 +169,7 @@ class Untouched {
 
 // ---- the graph of a run ---------------------------------------------------------------------------------------------
 
-/// Tells the nodes that a run creates from those before it.
+/// Separates the nodes that a run creates from earlier nodes.
 class Interior {
  public:
   Interior() : thread_(at::RecordFunction::currentThreadId()), first_(at::sequence_number::peek()) {}
@@ -178,7 +178,7 @@ class Interior {
   }
 
   static bool is_leaf(const Node& node) { return node.sequence_nr() == std::numeric_limits<std::uint64_t>::max(); }
-  /// The conversion of a parameter, which autocast may share between this run and others. It keeps no activation.
+  /// The cast of a parameter, which autocast may share between this run and others. It stores no activation.
   static bool casts_leaf(const Node& node) {
     return node.num_outputs() == 1 && node.next_edge(0).is_valid() && is_leaf(*node.next_edge(0).function) &&
            node.name() == "ToCopyBackward0";
@@ -195,7 +195,7 @@ struct Exit {
   Edge to;
 };
 
-/// The exits of a run, in the order in which autograd passes them: gradients are then added in the same order.
+/// The exits of a run, in autograd's order, so that gradients are added in the same order.
 std::vector<Exit> find_exits(const Interior& interior, const std::vector<Edge>& roots) {
   std::vector<Exit> exits;
   std::unordered_set<Node*> seen;
@@ -227,7 +227,7 @@ std::vector<Exit> find_exits(const Interior& interior, const std::vector<Edge>& 
   return exits;
 }
 
-/// The tensors that get gradients from the run, each the result of a node of the run.
+/// The tensors that receive gradients from the run; a node of the run created each of them.
 std::vector<Edge> find_roots(const Interior& interior, const std::vector<at::Tensor*>& outputs) {
   std::vector<Edge> roots;
   for (at::Tensor* output : outputs) {
@@ -253,10 +253,10 @@ struct Target {
 
   Node* node;
   std::uint32_t input;
-  caffe2::TypeMeta dtype;  // of a conversion of the leaf
+  caffe2::TypeMeta dtype;  // if the leaf is cast: the dtype of the cast
 };
 
-/// Stands at an exit of the second run: the gradient ends here, and a second derivative passes.
+/// Ends the gradient at an exit of the second run; a second derivative passes through.
 class ExitNode final : public Node {
  public:
   explicit ExitNode(const Edge& to) : Node(torch::autograd::edge_list{behind(to)}) {
@@ -265,7 +265,7 @@ class ExitNode final : public Node {
   std::string name() const override { return "danling::RecomputeExit"; }
 
  private:
-  /// Chained exits would stand further from the leaves than the nodes before them: autograd then leaves those out.
+  /// Chained exits would be further from the leaves than earlier nodes, which autograd would then leave out.
   static const Edge& behind(const Edge& to) {
     const auto* exit = dynamic_cast<const ExitNode*>(to.function.get());
     return exit == nullptr ? to : exit->next_edge(0);
@@ -302,11 +302,11 @@ class RecomputeNode final : public Node {
 
  private:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
-  /// Puts an ExitNode at each exit of the second run. @return those at which a gradient is wanted, by position
+  /// Inserts an ExitNode at each exit of the second run. @return by position, the exits that need a gradient
   std::vector<std::pair<std::size_t, Edge>> cut(const std::vector<Exit>& exits) const;
 
   std::vector<torch::autograd::SavedVariable> inputs_;
-  std::vector<Target> targets_;  // of the edges, which a part around this one replaces
+  std::vector<Target> targets_;  // of the edges; an enclosing recompute replaces the edges
   std::function<Tensors(const Tensors&)> again_;
   Generators generators_;
   Autocast autocast_;
@@ -314,8 +314,8 @@ class RecomputeNode final : public Node {
 };
 
 [[noreturn]] void fail_other(const char* what) {
-  fail<StateError>("nn.recompute", "expected a function that does the same in its second run, got another number of ",
-                   what, ", or others; it must not depend on what it or the program changed after the first run");
+  fail<StateError>("nn.recompute", "expected a function that does the same in its second run, got other ", what,
+                   "; it must not depend on state that changed after the first run");
 }
 
 torch::autograd::variable_list RecomputeNode::apply(torch::autograd::variable_list&& gradients) {
@@ -426,7 +426,7 @@ void Recompute::finish(const std::vector<at::Tensor*>& outputs, Tensors inputs,
                                context_->autocast, std::move(context_->module));
   for (at::Tensor* output : outputs) {
     if (output->requires_grad()) {
-      *output = output->detach();  // lets go of the first run's graph, and so of its activations
+      *output = output->detach();  // frees the first run's graph, and with it the activations
       torch::autograd::create_gradient_edge(*output, node);
     }
   }

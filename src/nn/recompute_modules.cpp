@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto where = "nn.recompute_modules";
 
-/// Stands in a Sequential for the module that stays registered there.
+/// Replaces a module in a Sequential; the module stays registered.
 class RecomputedEntry final : public torch::nn::Module {
  public:
   explicit RecomputedEntry(torch::nn::AnyModule entry) : entry_(std::move(entry)) {}
@@ -26,7 +26,7 @@ class RecomputedEntry final : public torch::nn::Module {
         entry_.ptr(), [entry = entry_](const at::Tensor& x) mutable { return entry.forward(x); }, std::move(input));
   }
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& = std::nullopt) const override {
-    fail<StateError>(where, "expected a clone before modules recompute, got one of a Sequential that contains one");
+    fail<StateError>(where, "expected clone() before recompute_modules(), got a Sequential with recomputed entries");
   }
   std::shared_ptr<torch::nn::Module> entry() const { return entry_.ptr(); }
 

@@ -18,7 +18,7 @@ using Storage = const c10::StorageImpl*;
 
 Storage storage_of(const at::Tensor& tensor) {
   if (const auto* nested = danling::detail::nested(tensor)) {
-    // Values that nobody has read take no memory, and reading them here would change the pass.
+    // Deferred values take no memory, and reading them here would change the pass.
     const auto& deferred = nested->deferred();
     return deferred != nullptr && !deferred->is_computed() ? nullptr : storage_of(nested->values());
   }
@@ -40,14 +40,14 @@ void visit_tensors(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-/// What one forward pass calls, in this thread.
+/// Records the calls of one forward pass on this thread.
 struct Recording {
   std::unordered_map<Storage, std::size_t> layer_of;
   std::vector<LayerSummary>* layers = nullptr;
   ModelSummary* sums = nullptr;
-  std::vector<at::Tensor> kept;  // casts of parameters: their storages must stay theirs
+  std::vector<at::Tensor> kept;  // casts of parameters, kept so that their storages are not reused
   int depth = 0;
-  bool in_formula = false;  // it covers the operations that are called now
+  bool in_formula = false;  // the current formula covers the calls inside
 };
 
 thread_local Recording* active = nullptr;

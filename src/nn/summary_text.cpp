@@ -1,4 +1,4 @@
-// The summary of a model as text.
+// Formats the summary of a model as text.
 #include <algorithm>
 #include <array>
 #include <cstdio>

@@ -48,7 +48,7 @@ std::string pack(char pass, const Numbers& numbers) {
   return out.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
 }
 
-// Empty for a rank without a batch.
+// Unpacks the share of a rank; empty for a rank without a batch.
 Numbers unpack(char pass, const std::vector<std::string>& shares, std::size_t rank, std::size_t count) {
   const std::string& share = shares[rank];
   if (share.empty()) {
@@ -65,13 +65,13 @@ Numbers unpack(char pass, const std::vector<std::string>& shares, std::size_t ra
   return out;
 }
 
-/// For the backward pass.
+/// The exchange function, stored for the backward pass.
 struct HeldExchange : torch::CustomClassHolder {
   explicit HeldExchange(Exchange held) : exchange(std::move(held)) {}
   Exchange exchange;
 };
 
-/// Normalizes by given statistics, which depend on the inputs of all ranks.
+/// Normalizes with given statistics, which depend on the inputs of all ranks.
 struct Normalize : torch::autograd::Function<Normalize> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean,
@@ -100,7 +100,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const at::Tensor input = saved[0].to(dtype), output = outputs[0].to(dtype);
     const bool is_empty = input.numel() == 0;
 
-    // Sums of dy, and of dy times the normalized input: also the gradients of bias and weight.
+    // Sums of dy, and of dy times the normalized input: the gradients of bias and weight.
     at::Tensor sum = at::zeros_like(mean), product = at::zeros_like(mean);
     if (!is_empty) {
       std::tie(std::ignore, product, sum) = at::native_batch_norm_backward(output, input, {}, mean, var, {}, {},
@@ -148,7 +148,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
 
 }  // namespace
 
-/// Number of values per channel, their mean, and the sum of their squared distances from it.
+/// Number of values per channel, their mean, and the sum of squared distances from it.
 struct SyncBatchNormImpl::Statistics {
   double count = 0;
   Numbers mean, squares;

@@ -366,10 +366,8 @@ TEST_CASE("FileCheckpointManager: a name that is no file name, or given by itsel
   CHECK(error_of<danling::ConfigError>([&] { manager.save_checkpoint({.name = "../../evil", .force = true}); }) ==
         "[checkpoint.save] expected a name for a file, without folders, got '../../evil'");
   for (const std::string name : {"previous", "ckpt-e000099"}) {
-    CHECK(
-        error_of<danling::ConfigError>([&] { manager.save_checkpoint({.name = name, .force = true}); }) ==
-        "[checkpoint.save] expected a name other than those that are given by themselves (previous, ckpt-...), got '" +
-            name + "'");
+    CHECK(error_of<danling::ConfigError>([&] { manager.save_checkpoint({.name = name, .force = true}); }) ==
+          "[checkpoint.save] expected a name other than the reserved ones (previous, ckpt-...), got '" + name + "'");
   }
   CHECK_FALSE(std::filesystem::exists(directory / "inside"));
 }

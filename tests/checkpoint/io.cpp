@@ -177,12 +177,12 @@ TEST_CASE("save and load: what a format or its name does not have is refused, an
     return text;
   };
   CHECK(refusal(state, "a.json") ==
-        "[checkpoint.save] expected values that JSON has, got a tensor (key 'model.w'); save a .pth");
+        "[checkpoint.save] expected values that JSON can store, got a tensor (key 'model.w'); save a .pth");
   CHECK(refusal(state, "a.pkl") ==
-        "[checkpoint.save] expected values that a pickle has, got a tensor (key 'model.w'); save a .pth");
+        "[checkpoint.save] expected values that a pickle can store, got a tensor (key 'model.w'); save a .pth");
   CHECK(refusal(state, "a.npy") == "[checkpoint.save] expected a tensor for .npy, got a map");
   CHECK(refusal(at::ones({2}, at::kBFloat16), "a.npy") ==
-        "[checkpoint.save] expected a dense tensor of a type that NumPy has, got BFloat16; save a .pth or "
+        "[checkpoint.save] expected a dense tensor of a type that NumPy supports, got BFloat16; save a .pth or "
         ".safetensors");
   State uneven;
   uneven["a"] = State::List{1, 2};

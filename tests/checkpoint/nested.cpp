@@ -82,7 +82,7 @@ TEST_CASE("load_file: a NestedTensor that contradicts itself is refused with its
   state["a"]["b"] = broken;
   danling::save_file(state, dir / "state.pth");
   CHECK_THROWS_WITH(danling::load_file(dir / "state.pth"),
-                    ContainsSubstring("[checkpoint.read] expected a sound NestedTensor, got one with (key 'a.b'): ") &&
+                    ContainsSubstring("[checkpoint.read] expected a valid NestedTensor, got one with (key 'a.b'): ") &&
                         ContainsSubstring("expected values of shape (5, 2) for these shapes, got (4, 2)"));
   broken.set("nested_tensor", at::tensor(std::vector<std::int64_t>{2, 1, 0, 1, 0}));
   state["a"]["b"] = broken;
@@ -104,7 +104,7 @@ TEST_CASE("load_file: sizes of a NestedTensor that no memory holds are refused w
   danling::save_file(state, dir / "state.pth");
   CHECK_THROWS_WITH(
       danling::load_file(dir / "state.pth"),
-      ContainsSubstring("[checkpoint.read] expected a sound NestedTensor, got one with (key 'a'): numel: integer"));
+      ContainsSubstring("[checkpoint.read] expected a valid NestedTensor, got one with (key 'a'): numel: integer"));
 }
 
 TEST_CASE("save_file: a NestedTensor without ragged dimensions comes back as such", "[checkpoint][nested]") {

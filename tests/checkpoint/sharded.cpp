@@ -83,7 +83,7 @@ TEST_CASE("save_sharded: one process reads back what it wrote, to the kinds of k
   CHECK(got.at("parameter").tensor().requires_grad());
   CHECK(danling::first_difference(danling::load_weights(directory.path() / "saved"), state) == "");
   CHECK(error_of<CheckpointError>([&] { danling::save_sharded({state}, directory.path() / "saved"); }) ==
-        "[checkpoint.write] expected a directory without a checkpoint, got one with it: '" +
+        "[checkpoint.write] expected a directory without a checkpoint, got one: '" +
             (directory.path() / "saved").string() + "'");
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("save_sharded: refuses boxes that are not the whole, on all ranks", "[
   CHECK(error_with([](ShardedState& own, int rank) {
           own.state["x"] = rank == 0 ? State(1) : State(State::Map{{"y", at::ones({1})}});
         }) ==
-        "rank 0: [checkpoint.write] expected a tensor on all ranks that have the key, got a value or another list on "
+        "rank 0: [checkpoint.write] expected a tensor on all ranks that have the key, got another value on "
         "one (key 'x.y')");
 }
 

@@ -163,7 +163,7 @@ TEST_CASE("save_safetensors: views that are not the same are written apart, in r
 }
 
 TEST_CASE("save_safetensors: refuses what safetensors files cannot hold by its key", "[checkpoint]") {
-  const std::string instead = "; safetensors files hold named tensors alone, save a .pth";
+  const std::string instead = "; safetensors files hold only named tensors, save a .pth";
   State state;
   state["model"]["weight"] = at::zeros({1});
   state["model"][3] = at::zeros({1});

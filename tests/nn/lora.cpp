@@ -311,7 +311,7 @@ TEST_CASE("LoraAdapters: options that fit no layer are named", "[nn]") {
   auto tied = options();
   tied.target_modules = Names{"out"};
   CHECK(error_of<ConfigError>([&] { nn::LoraAdapters(shared, tied); }) ==
-        "[lora.target_modules] expected linear layers with weights of their own, got 'out', whose weight is shared by "
+        "[lora.target_modules] expected linear layers with untied weights, got 'out', whose weight is shared by "
         "table, out.weight");
 }
 

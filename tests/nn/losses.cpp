@@ -201,12 +201,14 @@ TEST_CASE("losses: logits and targets that do not fit are refused", "[nn]") {
   CHECK(danling_test::error_of<DataError>([] {
           nn::DistillationLoss()(at::zeros({2, 3}), at::zeros({2, 4}));
         }) ==
-        "[distill.compute] expected logits [N, classes, ...] of at least two classes, alike in model and teacher, got "
+        "[distill.compute] expected logits [N, classes, ...] of at least two classes, the same shape in model and "
+        "teacher, got "
         "Float [2, 3] and Float [2, 4]");
   CHECK(danling_test::error_of<DataError>([] {
           nn::DistillationLoss()(at::zeros({2, 1}), at::zeros({2, 1}));
         }) ==
-        "[distill.compute] expected logits [N, classes, ...] of at least two classes, alike in model and teacher, got "
+        "[distill.compute] expected logits [N, classes, ...] of at least two classes, the same shape in model and "
+        "teacher, got "
         "Float [2, 1] and Float [2, 1]");
   CHECK(danling_test::error_of<ConfigError>([] { nn::DistillationLoss(0.0); }) ==
         "[distill.create] expected a temperature above 0, got 0.0");

@@ -311,8 +311,8 @@ TEST_CASE("recompute: second derivatives equal those of the plain call", "[nn]")
 TEST_CASE("recompute: a function that does not repeat itself is an error", "[nn]") {
   at::Tensor a = at::randn({3}).requires_grad_(), b = at::randn({3}).requires_grad_();
   const auto message = [](const std::string& what) {
-    return "[nn.recompute] expected a function that does the same in its second run, got another number of " + what +
-           ", or others; it must not depend on what it or the program changed after the first run";
+    return "[nn.recompute] expected a function that does the same in its second run, got other " + what +
+           "; it must not depend on state that changed after the first run";
   };
   const auto backward = [](auto function) {
     const at::Tensor y = nn::recompute(std::move(function));

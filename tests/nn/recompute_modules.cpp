@@ -122,7 +122,7 @@ TEST_CASE("recompute_modules: a pattern without a module, and a module that cann
   CHECK_THAT(error("("), ContainsSubstring("[nn.recompute_modules] expected regular expressions, got '(': "));
   nn::recompute_modules(*net, {"layers.0"});
   CHECK(danling_test::error_of<danling::StateError>([&] { net->layers->clone(); }) ==
-        "[nn.recompute_modules] expected a clone before modules recompute, got one of a Sequential that contains one");
+        "[nn.recompute_modules] expected clone() before recompute_modules(), got a Sequential with recomputed entries");
 }
 
 }  // namespace

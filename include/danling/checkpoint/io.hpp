@@ -1,4 +1,4 @@
-// Loading and saving of any value, in the format of the file's extension.
+// Loads and saves any value, in the format of the file's extension.
 #pragma once
 
 #include <concepts>
@@ -9,16 +9,16 @@
 
 namespace danling::inline v0 {
 
-/// Reads a file by the extension of its name, in any case:
+/// Reads a file in the format of its extension, in upper or lower case:
 /// - `.pth`, `.pt`: a file of torch.save or save(). `.safetensors`: a map of tensors.
 /// - `.npy`: a tensor. `.npz`: a map of tensors.
-/// - `.json`, `.yaml`, `.yml`: maps, lists, numbers, texts. `NaN` and `Infinity` are allowed; plain YAML scalars are
-///   null, bools, integers and numbers where they parse as such.
+/// - `.json`, `.yaml`, `.yml`: maps, lists, numbers, texts. `NaN` and `Infinity` are allowed; plain YAML scalars become
+///   null, bools, integers or numbers if they parse as such.
 /// - `.csv`, `.tsv`: a map of columns, each a tensor (int64, float64 with NaN where a value is missing, bool) or a list
 ///   of texts. `read_csv` has options.
-/// - `.pkl`, `.pickle`: plain values; no code is run.
+/// - `.pkl`, `.pickle`: plain values; no code runs.
 /// @throws CheckpointError, ConfigError (YAML) or DataError (npy, JSON, CSV) with file and reason; ConfigError that
-/// lists the extensions for another one
+/// lists the extensions for an unknown one
 State load(const std::filesystem::path& file);
 
 /// Writes `object` in the format of the extension of `file`, as listed for load(): tensors into `.npy`; a map of
@@ -28,12 +28,12 @@ State load(const std::filesystem::path& file);
 /// @return `file`. @throws CheckpointError with the key of a value that the format cannot hold; ConfigError as load()
 std::filesystem::path save(const State& object, const std::filesystem::path& file);
 
-/// The state of any object with a `state_dict`.
+/// Saves the state of any object with a `state_dict`.
 template <Checkpointable T>
 requires(!std::convertible_to<T, State>) std::filesystem::path save(T& object, const std::filesystem::path& file) {
   return save(State(object.state_dict()), file);
 }
-/// The fields of a config.
+/// Saves the fields of a config.
 std::filesystem::path save(ConstSectionRef config, const std::filesystem::path& file);
 
 }  // namespace danling::inline v0

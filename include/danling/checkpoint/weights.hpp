@@ -1,4 +1,4 @@
-// Weights as safetensors files, and weights from files of any supported format.
+// Weights in safetensors files, and in files of any supported format.
 #pragma once
 
 #include <filesystem>

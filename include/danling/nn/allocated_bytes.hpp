@@ -1,4 +1,4 @@
-// Counts the memory of tensors, to measure what a change of a model saves.
+// Measures the memory that tensors allocate, for instance to compare two variants of a model.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace danling::inline v0::nn {
 
-/// Counts the bytes that LibTorch's allocators give out and take back on this thread and in backward passes that begin
-/// on it, on all devices, from construction to destruction. Memory from before does not count; LibTorch logs a warning
-/// when it is freed meanwhile. LibTorch's profiler cannot run meanwhile.
+/// Counts the bytes that LibTorch's allocators allocate and free on this thread, and in backward passes that begin on
+/// it, on all devices, from construction to destruction. Memory allocated earlier does not count; LibTorch logs a
+/// warning when it is freed during the count. LibTorch's profiler cannot run at the same time.
 class AllocatedBytes {
  public:
   AllocatedBytes();

@@ -1,4 +1,4 @@
-// LoraLinear: a linear layer with a low-rank adapter of its own, for models that are written with it.
+// LoraLinear: a linear layer that contains a low-rank adapter, for models written with it.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace danling::inline v0::nn {
 
-/// y = x W^T + b + scale * dropout(x) A^T B^T (Hu et al., 2021). Unlike an adapter that `lora.target_modules` adds, it
-/// computes no gradient of the size of W, and takes `lora_dropout`. W and b are frozen unless you change that.
+/// y = x W^T + b + scale * dropout(x) A^T B^T (Hu et al., 2021). Unlike an adapter added by `lora.target_modules`, it
+/// computes no gradient of the size of W, and supports `lora_dropout`. W and b are frozen by default.
 /// Parameters: weight [out, in], bias [out], lora_A.weight [r, in], lora_B.weight [out, r].
 class LoraLinearImpl : public torch::nn::Module {
  public:

@@ -1,4 +1,4 @@
-// The options of losses, declared once: components, configs, files and the command line share them.
+// Options of losses, declared once for components, configs, files and the command line.
 #pragma once
 
 #include <array>
@@ -15,17 +15,17 @@ class Fields;
 
 namespace danling::inline v0::nn {
 
-/// `none` keeps one value per target, 0 where the target is ignored.
+/// `none` returns one value per target, 0 for ignored targets.
 enum class Reduction { none, mean, sum };
 constexpr auto names_of(Reduction) { return std::to_array<std::string_view>({"none", "mean", "sum"}); }
 
-/// Unset options keep the default of the loss. A loss refuses options that it does not have.
+/// Unset options use the default of the loss. A loss refuses options that it does not have.
 struct LossOptions {
   std::optional<Reduction> reduction = std::nullopt;        ///< mean
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< -100 for classes; none for binary targets
   std::optional<double> label_smoothing = std::nullopt;     ///< 0
   std::optional<double> gamma = std::nullopt;               ///< 2
-  std::optional<double> alpha = std::nullopt;               ///< weight of the positive class; unset: both weigh 1
+  std::optional<double> alpha = std::nullopt;               ///< weight of the positive class; unset: both have weight 1
   std::optional<std::vector<double>> class_weights = std::nullopt;
 
   void fields(Fields& f);

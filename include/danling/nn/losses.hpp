@@ -15,46 +15,46 @@
 
 namespace danling::inline v0::nn {
 
-/// A loss of logits and targets: a runner's `criterion`, or a term of `Losses`. Computed in float32 or wider, whatever
-/// the type of the logits. The mean is taken over the targets that are not ignored, and is 0, with zero gradients,
-/// where there are none. Nothing waits for the device.
+/// A loss of logits and targets: a runner's `criterion`, or a term of `Losses`. Computed in float32 or wider for any
+/// dtype of the logits. The mean is over the targets that are not ignored; without any it is 0, with zero gradients.
+/// Nothing waits for the device.
 class TargetLoss {
  public:
   virtual ~TargetLoss();
 
   at::Tensor operator()(const at::Tensor& prediction, const at::Tensor& target) const;
-  /// Sum of the loss and the divisor of its mean, both on the device.
+  /// Returns the sum of the loss and the divisor of its mean, both on the device.
   std::pair<at::Tensor, at::Tensor> sum_and_count(const at::Tensor& prediction, const at::Tensor& target) const;
-  /// How many targets the mean counts: its weight in an accumulation window. Nothing where the loss is no mean. Waits
-  /// for the device of `target` when targets may be ignored.
+  /// Number of targets that the mean counts: its weight in an accumulation window. Empty if the loss is not a mean.
+  /// Waits for the device of `target` if targets may be ignored.
   std::optional<std::int64_t> normalizer(const at::Tensor& target) const;
   std::optional<std::int64_t> ignore_index() const { return options_.ignore_index; }
-  /// Whether the loss is a mean whose divisor is an integer, the number of targets.
+  /// Returns whether the loss is a mean whose divisor is the number of targets.
   virtual bool counts_targets() const;
 
  protected:
-  /// @param known  the names of the type's options, besides reduction
-  /// @throws ConfigError for another option that is set, or one out of range
+  /// @param known  names of the type's options, besides reduction
+  /// @throws ConfigError when another option is set, or an option is out of range
   TargetLoss(std::string_view type, std::initializer_list<std::string_view> known, const LossOptions& options);
   const LossOptions& options() const { return options_; }
-  /// The class weights on the device of the logits, in their type; undefined without any.
+  /// The class weights on the device of the logits, in their dtype; undefined without class weights.
   at::Tensor class_weights(const at::Tensor& logits) const;
 
-  /// One value per target, 0 for ignored ones; `logits` are float32 or wider.
+  /// Returns one value per target, 0 for ignored targets; `logits` are float32 or wider.
   virtual at::Tensor values(const at::Tensor& logits, const at::Tensor& target) const = 0;
   /// The divisor of the mean of `values`.
   virtual at::Tensor count(const at::Tensor& logits, const at::Tensor& target) const;
   virtual std::int64_t num_targets(const at::Tensor& target) const;
-  /// The value of targets that do not count.
+  /// The target value that is ignored.
   virtual std::optional<std::int64_t> ignored(const at::Tensor& target) const;
 
  private:
   LossOptions options_;
-  mutable at::Tensor weights_;  // on the device and in the type of the last logits
+  mutable at::Tensor weights_;  // on the device and in the dtype of the last logits
 };
 
-/// torch.nn.CrossEntropyLoss: logits [N, C, ...] or [C]; classes [N, ...], or probabilities shaped as the logits.
-/// Options: reduction, ignore_index (of classes), label_smoothing, class_weights.
+/// torch.nn.CrossEntropyLoss: logits [N, C, ...] or [C]; targets are classes [N, ...], or probabilities of the logits'
+/// shape. Options: reduction, ignore_index (for classes), label_smoothing, class_weights.
 class CrossEntropyLoss final : public TargetLoss {
  public:
   explicit CrossEntropyLoss(const LossOptions& options = {});
@@ -67,8 +67,8 @@ class CrossEntropyLoss final : public TargetLoss {
   std::optional<std::int64_t> ignored(const at::Tensor& target) const override;
 };
 
-/// torch.nn.BCEWithLogitsLoss: logits and targets of one shape. Label smoothing moves a target t to t (1 - s) + s / 2.
-/// Options: reduction, ignore_index, label_smoothing.
+/// torch.nn.BCEWithLogitsLoss: logits and targets of one shape. Label smoothing s changes a target t to t (1 - s) + s /
+/// 2. Options: reduction, ignore_index, label_smoothing.
 class BinaryCrossEntropyLoss final : public TargetLoss {
  public:
   explicit BinaryCrossEntropyLoss(const LossOptions& options = {});
@@ -98,11 +98,11 @@ class SigmoidFocalLoss final : public TargetLoss {
   at::Tensor values(const at::Tensor& logits, const at::Tensor& target) const override;
 };
 
-/// Logits in float32 instead of a narrower type.
+/// Converts logits narrower than float32 to float32.
 at::Tensor widened(const at::Tensor& logits);
 
-/// Losses by `losses.<name>.type`: cross_entropy, binary_cross_entropy, focal, sigmoid_focal, mse, l1, and those of
-/// the program.
+/// Losses by `losses.<name>.type`: cross_entropy, binary_cross_entropy, focal, sigmoid_focal, mse, l1, and types that
+/// the program adds.
 using LossRegistry = Registry<std::shared_ptr<TargetLoss>(const LossOptions&)>;
 LossRegistry& losses();
 

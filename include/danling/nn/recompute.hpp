@@ -1,4 +1,4 @@
-// Activation recompute: a part of a model keeps its inputs instead of its activations, and runs again in backward.
+// Activation recompute: a part of a model stores its inputs instead of its activations, and runs again in backward.
 #pragma once
 
 #include <cstddef>
@@ -24,20 +24,20 @@ namespace danling::inline v0::nn {
 
 namespace detail {
 
-/// One forward pass of a function whose graph is replaced by a node that runs it again.
+/// One forward pass of a function; a node that runs the function again replaces its graph.
 class Recompute {
  public:
   using Tensors = std::vector<at::Tensor>;
-  /// @param module  whose buffers the second run must not change; may be null
+  /// @param module  module whose buffers the second run must not change; may be null
   explicit Recompute(std::shared_ptr<const torch::nn::Module> module);
   Recompute(const Recompute&) = delete;
   Recompute& operator=(const Recompute&) = delete;
   ~Recompute();
 
-  /// Before the first run, of each argument: values that are made when they are read would be a part of the run that
-  /// reads them first.
+  /// Call it for each argument before the first run: evaluates deferred values, which would otherwise become a part of
+  /// the run that reads them first.
   static void read(const at::Tensor& input);
-  /// Cuts the tensors of the first run from its graph. `again` returns those of another run, in the same order.
+  /// Detaches the tensors of the first run from its graph. `again` returns those of another run, in the same order.
   void finish(const std::vector<at::Tensor*>& outputs, Tensors inputs, std::function<Tensors(const Tensors&)> again);
 
  private:
@@ -60,7 +60,7 @@ void collect_tensors(T& value, std::vector<at::Tensor*>& out) {
   }
 }
 
-/// A module (shared_ptr or holder) as its forward, anything else as it is.
+/// Calls the forward of a module (shared_ptr or holder); calls other callables directly.
 template <class F, class... Args>
 decltype(auto) call(F& function, Args&&... args) {
   if constexpr (requires { function->forward(std::forward<Args>(args)...); }) {
@@ -81,7 +81,7 @@ std::shared_ptr<const torch::nn::Module> module_of(const F& function) {
   }
 }
 
-// Tensors among the arguments are saved as autograd saves them; all else is kept as it is.
+// Saves tensors among the arguments as autograd does; stores other arguments unchanged.
 template <class T>
 void take_tensor(T& argument, Recompute::Tensors& out) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -133,19 +133,18 @@ auto recompute(std::shared_ptr<const torch::nn::Module> module, F function, Args
 
 }  // namespace detail
 
-/// Calls `function` with `args`, and again in the backward pass instead of keeping its activations. A function is a
-/// callable, or a module (holder or shared_ptr), whose forward is called.
+/// Calls `function` with `args`, and calls it again in the backward pass instead of storing its activations. A function
+/// is a callable, or a module (holder or shared_ptr), whose forward is called.
 ///
 ///     x = dl::nn::recompute(block, x, mask);
 ///
-/// Results, gradients and the states of generators are those of the plain call, bit for bit: the second run has the
-/// generators and the autocast of the first, and leaves no trace in the generators and in the module's buffers. Tensors
-/// that the function captures get gradients too; it may be nested, take tensors without gradients, return several
-/// tensors, and be part of a second derivative. Without gradient recording it is the plain call.
+/// Results, gradients and generator states equal those of the plain call, bit for bit: the second run uses the
+/// generator states and the autocast of the first, and changes neither the generators nor the module's buffers.
+/// Captured tensors get gradients too. The function may be nested, take tensors without gradients, return several
+/// tensors, and be part of a second derivative. Without gradient recording, the plain call runs.
 ///
-/// The function must do the same each time that it is called: what it changes elsewhere, it changes twice. Arguments
-/// other than tensors are copied. @throws StateError in backward when the second run uses other tensors or returns
-/// others
+/// The function must do the same in each call; its side effects happen twice. Arguments other than tensors are copied.
+/// @throws StateError in backward when the second run uses or returns other tensors
 template <class F, class... Args>
 auto recompute(F&& function, Args&&... args) {
   using Function = std::decay_t<F>;
@@ -156,11 +155,11 @@ auto recompute(F&& function, Args&&... args) {
                            std::decay_t<Args>(std::forward<Args>(args))...);
 }
 
-/// The generator is restored in second runs, as LibTorch's default generators are: for dropout with a generator of the
-/// program. Not synchronised: call it before training.
+/// Restores this generator in second runs, as LibTorch's default generators are: for dropout with a generator of the
+/// program. Not thread-safe: call it before training.
 void restore_in_recompute(at::Generator generator);
 
-/// Base of a module that recomputes its forward when a pattern of the config selects it:
+/// Base of a module that recomputes its forward if a pattern of the config selects it:
 ///
 ///     struct BlockImpl : torch::nn::Module, dl::nn::Recomputable {
 ///       at::Tensor forward(const at::Tensor& x) {
@@ -174,7 +173,7 @@ class Recomputable {
   void set_recompute(bool on) { recomputes_ = on; }
 
  protected:
-  /// recompute(function, args...) when the module is selected, else function(args...).
+  /// recompute(function, args...) if the module is selected, else function(args...).
   template <class F, class... Args>
   auto recomputed(F&& function, Args&&... args) const {
     if (!recomputes_ || !c10::GradMode::is_enabled()) {
@@ -190,12 +189,12 @@ class Recomputable {
   bool recomputes_ = false;
 };
 
-/// Selects the modules in whose names one of `patterns` (regular expressions, ECMAScript) is found, the outermost ones,
-/// and makes them recompute. LibTorch's modules have no hooks around forward: a module must be Recomputable, or an
-/// entry of a Sequential that takes and returns one tensor. Names, parameters and saved weights stay as they are. The
-/// Sequential then holds another module at this entry: it cannot be cloned, and `at<T>()` does not find it.
+/// Selects the outermost modules whose names contain a match of `patterns` (regular expressions, ECMAScript), and makes
+/// them recompute. LibTorch's modules have no hooks around forward: a module must be Recomputable, or an entry of a
+/// Sequential that takes and returns one tensor. Names, parameters and saved weights do not change. Such a Sequential
+/// then holds a wrapper at this entry: it cannot be cloned, and `at<T>()` does not find the module.
 /// @return the names of the selected modules
-/// @throws ConfigError for an invalid pattern, one that is found in no name, and a module of another kind
+/// @throws ConfigError for an invalid pattern, a pattern without a match, and a module of another kind
 std::vector<std::string> recompute_modules(torch::nn::Module& model, const std::vector<std::string>& patterns);
 /// The same for several models, whose names are prefixes of their modules' names: `generator.layers.0`.
 std::vector<std::string> recompute_modules(const std::vector<std::pair<std::string, torch::nn::Module*>>& models,

@@ -1,4 +1,4 @@
-// SyncBatchNorm: batch normalization with the statistics of all ranks' batches.
+// SyncBatchNorm: batch normalization with statistics over the batches of all ranks.
 #pragma once
 
 #include <functional>
@@ -19,22 +19,22 @@ namespace danling::inline v0::nn {
 using SyncBatchNormOptions = torch::nn::BatchNormOptions;
 
 /// Batch normalization of (N, C, ...), in training with mean and variance over the batches of all ranks, as
-/// torch.nn.SyncBatchNorm. Exact for batches of different sizes, empty ones too. In evaluation, and with a group of one
-/// process, it is torch's BatchNorm, with the same names of parameters and buffers: their checkpoints fit.
+/// torch.nn.SyncBatchNorm. Exact for batches of different sizes, including empty ones. In evaluation, and in a group of
+/// one process, it is torch's BatchNorm; parameters and buffers have the same names, so checkpoints are compatible.
 ///
-/// In training all ranks of the group call forward and backward equally often, in the same order of layers. `stack:
-/// ddp` sets the group of a model's layers; there a rank that has ended its pass takes part without a batch, and passes
-/// outside of training steps (`swa.update_bn`) use each rank's batches alone.
+/// In training all ranks of the group must call forward and backward equally often, in the same order of layers.
+/// `stack: ddp` sets the group of a model's layers: a rank whose pass has ended then joins without a batch, and passes
+/// outside training steps (`swa.update_bn`) use each rank's batches only.
 ///
-/// Statistics are float32 for narrower inputs, else of the input's dtype, and combined in float64 in the order of
-/// ranks: the same bits on all ranks. A forward and a backward pass each send 16 bytes a channel; on a device both wait
-/// for it. No second derivatives.
+/// Statistics are float32 for narrower inputs, otherwise of the input's dtype, and combined in float64 in rank order:
+/// the same bits on all ranks. A forward and a backward pass each send 16 bytes per channel; on a device both wait for
+/// it. No second derivatives.
 ///
-/// It is a BatchNorm1d for code that finds batch normalization by its type, such as optim::update_bn.
+/// It derives from BatchNorm1d for code that finds batch normalization by type, such as optim::update_bn.
 class SyncBatchNormImpl : public torch::nn::BatchNorm1dImpl {
  public:
-  /// Sends the bytes of this rank and returns those of all, in their order. Those of a rank without a batch are empty;
-  /// an empty list means that this rank normalizes its batch alone.
+  /// Sends the bytes of this rank and returns those of all ranks, in rank order; empty for a rank without a batch. An
+  /// empty list means that this rank normalizes its batch alone.
   using Exchange = std::function<std::vector<std::string>(std::string_view share)>;
 
   /// `SyncBatchNorm(64)`, or with options: `SyncBatchNorm(SyncBatchNormOptions(64).momentum(std::nullopt))`.
@@ -42,13 +42,13 @@ class SyncBatchNormImpl : public torch::nn::BatchNorm1dImpl {
 
   const Group& group() const { return group_; }
   void set_group(Group group);
-  /// With an `exchange` in place of the group's all_gather, for loops in which ranks may be at different places.
+  /// `exchange` replaces the group's all_gather, for loops in which ranks may be at different positions.
   void set_group(Group group, Exchange exchange);
 
-  /// @param input  (N, C, ...), floating; N may be 0 where other ranks have samples
+  /// @param input  (N, C, ...), floating; N may be 0 if other ranks have samples
   /// @throws DataError on all ranks when they have fewer than two values per channel together.
   at::Tensor forward(const at::Tensor& input);
-  /// Updates the running statistics on a rank without a batch, from what `exchange` returned to the others.
+  /// Updates the running statistics on a rank without a batch, from the result of `exchange` on the other ranks.
   void follow(const std::vector<std::string>& shares);
 
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
