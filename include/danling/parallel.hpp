@@ -1,4 +1,4 @@
-// Everything a program needs to train on a grid of processes, beside <danling/danling.hpp>.
+// All headers, besides <danling/danling.hpp>, that a program needs to train on a grid of processes.
 #pragma once
 
 #include <danling/parallel/context_parallel.hpp>

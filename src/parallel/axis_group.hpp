@@ -1,4 +1,4 @@
-// The ranks along an axis that a topology may lack.
+// Group of an axis that the topology may lack.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace danling::inline v0::parallel::detail {
 
-/// This process alone where the topology has no such axis: a layer that is cut along it then stays whole.
+/// Returns only this process if the topology has no such axis: a layer sliced along it then stays whole.
 inline Group axis_group(const ParallelContext& context, std::string_view axis) {
   const auto& axes = context.topology().axes();
   const bool known =

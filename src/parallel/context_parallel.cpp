@@ -35,7 +35,7 @@ at::Tensor part_of_rank(const at::Tensor& whole, std::int64_t dim, std::int64_t 
   return balanced ? at::cat({first, whole.narrow(dim, (parts - 1 - rank) * length, length)}, dim) : first;
 }
 
-/// The parts of all ranks as one sequence.
+/// Joins the parts of all ranks to one sequence.
 at::Tensor join_parts(const std::vector<at::Tensor>& of_ranks, std::int64_t dim, bool balanced) {
   std::vector<at::Tensor> parts = of_ranks;
   if (balanced) {
@@ -56,7 +56,7 @@ struct GatherContext : torch::autograd::Function<GatherContext> {
     context->saved_data["group"] = detail::hold_group(group);
     context->saved_data["dim"] = dim;
     context->saved_data["balanced"] = balanced;
-    // With a dimension in front all sizes are compared; rows may differ in their first.
+    // An additional first dimension makes the group compare all sizes; rows may differ in the first.
     std::vector<at::Tensor> parts = group.all_gather(part.unsqueeze(0));
     for (at::Tensor& of_rank : parts) {
       of_rank = of_rank.squeeze(0);

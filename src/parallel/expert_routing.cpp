@@ -19,10 +19,10 @@
 namespace danling::inline v0::parallel::expert_routing {
 namespace {
 
-/// Sums of the values before each, along the last dimension.
+/// Exclusive prefix sums along the last dimension.
 at::Tensor sums_before(const at::Tensor& values) { return values.cumsum(-1) - values; }
 
-/// [experts, top_k, ranks]: places of each rank's first choice of each key.
+/// [experts, top_k, ranks]: position of each rank's first choice of each key.
 at::Tensor all_starts(const at::Tensor& counts, const Sizes& sizes) {
   const at::Tensor queue = counts.view({sizes.ranks, sizes.experts, sizes.top_k}).permute({1, 2, 0});
   return sums_before(queue.reshape({sizes.experts, -1})).view(queue.sizes());
@@ -41,7 +41,7 @@ at::Tensor count_keys(const at::Tensor& keys, const Sizes& sizes) {
 
 Queues find_queues(const at::Tensor& keys, const at::Tensor& counts, const Sizes& sizes) {
   const at::Tensor starts = all_starts(counts, sizes).select(2, sizes.rank).flatten();
-  // Sorted, a choice's place is that of its key's first choice plus its distance from it.
+  // After sorting, the position of a choice is that of its key's first choice plus its distance from it.
   const auto [sorted, order] = at::sort(keys, /*stable=*/std::optional<bool>(true), 0);
   const at::Tensor shift = starts - sums_before(counts[sizes.rank]);
   const at::Tensor places = at::arange(keys.size(0), keys.options()) + shift.index_select(0, sorted);
@@ -64,7 +64,7 @@ Messages plan_messages(const at::Tensor& keys, const Queues& queues, const at::T
   Messages out;
   const auto experts_of = [&](std::int64_t rank) { return expert_axis::part_of(sizes.experts, sizes.ranks, rank); };
   const auto own = experts_of(sizes.rank);
-  const auto total = [](const at::Tensor& numbers) { return numbers.sum().item<std::int64_t>(); };  // of the host
+  const auto total = [](const at::Tensor& numbers) { return numbers.sum().item<std::int64_t>(); };  // on the host
   for (std::int64_t rank = 0; rank < sizes.ranks; ++rank) {
     const auto theirs = experts_of(rank);
     out.sent.push_back(total(taken.select(2, sizes.rank).narrow(0, theirs.begin, theirs.count)));
@@ -75,7 +75,7 @@ Messages plan_messages(const at::Tensor& keys, const Queues& queues, const at::T
   out.rows = at::where(queues.positions < sizes.capacity,
                        (first_rows - queues.starts).index_select(0, keys) + queues.positions, behind);
 
-  // Rows of a key lie side by side in a message, and in the expert's queue.
+  // Rows of a key are consecutive in a message, and in the expert's queue.
   const auto by_rank = [&](const at::Tensor& numbers) {
     return numbers.narrow(0, own.begin, own.count).permute({2, 0, 1});
   };

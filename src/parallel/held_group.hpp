@@ -1,4 +1,4 @@
-// A group in the context of an autograd function.
+// Stores a group in the context of an autograd function.
 #pragma once
 
 #include <string_view>
@@ -22,7 +22,7 @@ inline c10::IValue hold_group(const Group& group) {
   return c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(group));
 }
 
-/// As long as the value lives.
+/// The reference is valid as long as `value` lives.
 inline const Group& held_group(const c10::IValue& value) {
   return static_cast<const HeldGroup&>(*value.toCapsule()).group;
 }

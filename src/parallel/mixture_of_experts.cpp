@@ -52,17 +52,17 @@ void check_options(const MixtureOfExpertsOptions& options) {
       "the router would get no gradient of the output");
 }
 
-/// `rows` of values at the given places, which differ except for those behind all: they are left out.
+/// Scatters values to the given rows, which differ; drops values whose place is one past the end.
 at::Tensor place_rows(const at::Tensor& values, const at::Tensor& places, std::int64_t rows) {
   return at::zeros({rows + 1, values.size(1)}, values.options()).index_copy(0, places, values).narrow(0, 0, rows);
 }
 
-/// The values at the given places; zeros for those behind all.
+/// Gathers the values at the given places; zeros for places past the end.
 at::Tensor take_rows(const at::Tensor& values, const at::Tensor& places) {
   return at::cat({values, at::zeros({1, values.size(1)}, values.options())}).index_select(0, places);
 }
 
-/// The router's decisions for this rank's tokens, and sums over those of all ranks.
+/// The router's decisions for this rank's tokens, and sums over the tokens of all ranks.
 struct Decisions {
   at::Tensor chosen;  ///< int64 [top_k, tokens]
   at::Tensor gates;   ///< [top_k, tokens]
@@ -88,7 +88,7 @@ MixtureOfExpertsImpl::MixtureOfExpertsImpl(const MixtureOfExpertsOptions& option
 
 at::Tensor MixtureOfExpertsImpl::make_parameter(const std::string& name, std::vector<std::int64_t> sizes,
                                                 std::int64_t inputs) {
-  const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));  // as torch.nn.Linear
+  const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));  // torch.nn.Linear's bound
   const at::NoGradGuard no_grad;
   return register_parameter(name, at::empty(sizes).uniform_(-bound, bound));
 }
@@ -132,7 +132,8 @@ void MixtureOfExpertsImpl::parallelize(const ParallelContext& context) {
     if (parameter.defined() && (experts_.size() > 1 || hidden_.size() > 1)) {
       at::Tensor slice = parameter.narrow(0, experts.begin, experts.count);
       slice = hidden_dim < 0 ? slice : slice.narrow(hidden_dim, hidden.begin, hidden.count);
-      parameter.set_data(slice.detach().clone(at::MemoryFormat::Contiguous));  // the optimizer may know the object
+      parameter.set_data(
+          slice.detach().clone(at::MemoryFormat::Contiguous));  // keeps the object that an optimizer may hold
       parameter.mutable_grad().reset();
     }
   };
@@ -174,7 +175,7 @@ std::int64_t MixtureOfExpertsImpl::capacity(std::int64_t tokens) const {
   if (places >= 1) {
     return tokens;
   }
-  // A product that rounds up, as 1.1 * 10, is no reason for one more.
+  // The tolerance avoids an additional place if a product such as 1.1 * 10 rounds up.
   return static_cast<std::int64_t>(std::ceil(places * static_cast<double>(tokens) * (1 - 1e-12)));
 }
 
@@ -210,7 +211,7 @@ MixtureOutput MixtureOfExpertsImpl::forward_with_loss(const at::Tensor& input) {
     const auto type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     at::Tensor read = own.to(type);
     if (options.jitter > 0 && is_training()) {
-      // Drawn for all tokens: the same numbers for any number of ranks with the same generators.
+      // Drawn for all tokens: with equal generators, the same numbers for any number of ranks.
       const at::Tensor noise = at::empty_like(all, all.options().dtype(type).requires_grad(false))
                                    .uniform_(1 - options.jitter, 1 + options.jitter);
       const auto part = expert_axis::part_of(tokens, experts_.size(), experts_.rank());
@@ -221,7 +222,7 @@ MixtureOutput MixtureOfExpertsImpl::forward_with_loss(const at::Tensor& input) {
   const at::Tensor keys = expert_routing::keys_of(decisions.chosen);
   const at::Tensor own_counts = expert_routing::count_keys(keys, sizes).unsqueeze(0);
   {
-    // One message: this rank's counts in its row, and the sums that the losses need. float64 holds counts exactly.
+    // One message: this rank's counts in its row, and the sums for the losses. float64 holds counts exactly.
     const at::Tensor losses = at::cat({decisions.probability_sum, decisions.z_sum.unsqueeze(0)});
     at::Tensor rows = own_counts;
     sums = losses;

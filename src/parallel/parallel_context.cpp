@@ -1,4 +1,4 @@
-// The groups of a topology.
+// Creates the groups of a topology.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The layout that all ranks must share before they split: "replicate 2, shard 2; data: replicate, shard; ...".
+/// The layout that all ranks must share before the split: "replicate 2, shard 2; data: replicate, shard; ...".
 std::string layout_text(const ParallelTopology& topology, const std::vector<std::string>& domains) {
   std::string out;
   for (const ParallelAxis& axis : topology.axes()) {
@@ -41,7 +41,7 @@ ParallelContext::ParallelContext(ParallelTopology topology, const Group& world) 
       groups_[domain] = Group();
       continue;
     }
-    // By the members of rank 0's domain, which all ranks compute alike: so all of them split, or none does.
+    // Keyed by the members of rank 0's domain, which all ranks compute equally: all ranks split, or none does.
     auto [same, is_new] = known.try_emplace(topology_.domain_members(domain, 0));
     if (is_new) {
       const auto members = topology_.domain_members(domain);

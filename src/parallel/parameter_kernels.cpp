@@ -1,5 +1,5 @@
-// Kernels for parameters that are sharded, or slices with a style, of every operator that LibTorch knows, in front of
-// autograd: they put whole or plain tensors in place of the parameters.
+// Kernels before autograd, for all operators, on parameters that are sharded or slices with a style: they replace the
+// parameters by whole or plain tensors.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -23,7 +23,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-/// The name ends in _like, or begins with new_: the result has a parameter's sizes, but nothing of its values.
+/// The name ends in _like or begins with new_: the result has a parameter's sizes, but does not depend on its values.
 bool reads_sizes_alone(const std::string& name) {
   return name.find("::new_") != std::string::npos || name.ends_with("_like") || name == "aten::size" ||
          name == "aten::stride" || name == "aten::sym_size" || name == "aten::dim" || name == "aten::numel" ||
@@ -31,13 +31,13 @@ bool reads_sizes_alone(const std::string& name) {
          name == "aten::is_same_size" || name == "aten::requires_grad_";
 }
 
-/// A view needs no values: the view of a sharded parameter has none either.
+/// A view needs no values: the view of a sharded parameter has none.
 bool only_views(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();
   return !returns.empty() && returns[0].alias_info() != nullptr && !returns[0].alias_info()->isWrite();
 }
 
-/// Calls `function(tensor)` for each tensor of a value, also in lists; where it returns true it has changed the tensor.
+/// Calls `function(tensor)` for each tensor of a value, also in lists; true means that it changed the tensor.
 void each_tensor(c10::IValue& value, const std::function<bool(at::Tensor&)>& function) {
   if (value.isTensor()) {
     at::Tensor tensor = value.toTensor();
@@ -53,7 +53,7 @@ void each_tensor(c10::IValue& value, const std::function<bool(at::Tensor&)>& fun
     if (changed) {
       value = std::move(tensors);
     }
-  } else if (value.isList()) {  // of optional tensors
+  } else if (value.isList()) {  // list of optional tensors
     auto list = value.toList().copy();
     for (std::size_t at = 0; at < list.size(); ++at) {
       c10::IValue item = list.get(at);
@@ -67,10 +67,10 @@ void each_tensor(c10::IValue& value, const std::function<bool(at::Tensor&)>& fun
 using Owner = std::shared_ptr<ShardedParameters>;
 using Unit = std::shared_ptr<ShardUnit>;
 
-/// The units whose parameters an operator gets, each once.
+/// The units whose parameters an operator uses, without duplicates.
 using Used = std::vector<std::pair<Owner, Unit>>;
 
-/// Makes all of them whole at once: the next one of a model would free the one before.
+/// Gathers all of them together: gathering the next of a model would free the previous one.
 void use_together(const Used& used) {
   for (std::size_t first = 0; first < used.size();) {
     std::vector<ShardUnit*> units;
@@ -83,7 +83,7 @@ void use_together(const Used& used) {
   }
 }
 
-/// The backward node needs the units' values, which may be freed by then.
+/// Gathers units again for the backward node, which needs their values.
 struct BeforeNode final : torch::autograd::FunctionPreHook {
   explicit BeforeNode(const Used& used) : used_(used.begin(), used.end()) {}
   variable_list operator()(const variable_list& gradients) override {
@@ -117,7 +117,8 @@ class ParameterKernel final : public BoxedKernel {
       return;
     }
     if (is_composite_ && !reads_sizes_alone_) {
-      // Its parts come here one by one, so that each node is known. It has the same kernel for all devices.
+      // A composite operator: redispatches its parts one by one, so that each node is known. The same kernel for all
+      // devices.
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
       return;
     }
@@ -178,7 +179,7 @@ class ParameterKernel final : public BoxedKernel {
   }
 
  private:
-  /// Inputs beside parameters of another floating type. Statistics of a normalization, which it writes, keep theirs.
+  /// Converts inputs of another floating dtype. Statistics that a normalization writes keep theirs.
   static void cast_inputs(const c10::FunctionSchema& schema, at::ScalarType dtype, c10::IValue* arguments) {
     for (std::size_t at = 0; at < schema.arguments().size(); ++at) {
       if (schema.arguments()[at].alias_info() == nullptr && !schema.arguments()[at].name().starts_with("running_")) {
@@ -196,7 +197,7 @@ class ParameterKernel final : public BoxedKernel {
     const Unit unit = meta.unit.lock();
     const std::string& name = op.operator_name().name;
     check<StateError>(owner != nullptr && unit != nullptr, "parallel.fsdp", "expected the ShardedModel of ",
-                      quote(meta.name), " to live, got ", name, " after its end");
+                      quote(meta.name), " to exist, got ", name, " after its destruction");
     check<StateError>(owner->in_step(), "parallel.fsdp", "expected parameters to be used in a step, got ", name, " of ",
                       quote(meta.name), ", of which each of ", owner->group().size(),
                       " ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
@@ -209,7 +210,7 @@ class ParameterKernel final : public BoxedKernel {
     }
   }
 
-  /// A view of a whole tensor becomes a view of the parameter; the node of another result gathers the units again.
+  /// A view of a whole tensor becomes a view of the parameter; the node of any other result gathers the units again.
   static bool adopt(at::Tensor& result, const std::vector<ShardMeta>& metas, const Used& used) {
     for (const ShardMeta& meta : metas) {
       if (result.has_storage() && result.storage().is_alias_of(meta.values.storage())) {
@@ -223,7 +224,7 @@ class ParameterKernel final : public BoxedKernel {
     return false;
   }
 
-  /// A slice that is not sharded, and what the operator got in place of it.
+  /// A slice that is not sharded, and the plain tensor that replaced it.
   struct Plain {
     at::Tensor parameter, values;
   };
@@ -234,7 +235,7 @@ class ParameterKernel final : public BoxedKernel {
                       quote(meta.name), " without");
   }
 
-  /// An operator that changed a slice returns it. Views and copies keep the style.
+  /// If an operator changed a slice, returns the slice. Views and copies keep the style.
   static bool adopt_plain(const c10::OperatorHandle& op, at::Tensor& result, const std::vector<Plain>& plain,
                           KeepsStyle keeps) {
     for (const Plain& argument : plain) {
@@ -257,7 +258,7 @@ class ParameterKernel final : public BoxedKernel {
     return false;
   }
 
-  /// A copy of values that are sharded: the style stays, as with a cast of autocast.
+  /// A copy of sharded values keeps the style, like a cast by autocast.
   static bool adopt_copy(at::Tensor& result, const std::vector<ShardMeta>& metas) {
     if (metas.empty() || metas.front().style == nullptr) {
       return false;

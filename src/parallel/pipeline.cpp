@@ -1,4 +1,4 @@
-// The public face of the pipeline's executor.
+// Public functions of the pipeline's executor.
 #include <danling/parallel/pipeline.hpp>
 
 #include <cstring>

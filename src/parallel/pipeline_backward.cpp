@@ -15,7 +15,7 @@ using torch::autograd::Node;
 using NodePtr = decltype(Edge::function);  // a std::shared_ptr before LibTorch 2.13
 using Tensors = std::vector<at::Tensor>;
 
-/// Roots with a gradient, as the engine takes them.
+/// Roots and their gradients, as the engine takes them.
 struct Roots {
   std::vector<Edge> edges;
   Tensors gradients;
@@ -34,7 +34,7 @@ Tensors run_engine(const Roots& roots, bool keep_graph, const std::vector<Edge>&
                                                                /*accumulate_grad=*/outputs.empty(), outputs);
 }
 
-/// Which nodes lead to one of `ends`. Without recursion: a graph may be deep.
+/// Finds the nodes that lead to one of `ends`. Not recursive: a graph may be deep.
 class PathsTo {
  public:
   PathsTo(const std::vector<Edge>& roots, const std::vector<Edge>& ends) {
@@ -86,7 +86,7 @@ class PathsTo {
   std::unordered_map<Node*, bool> leads_;
 };
 
-/// Keeps the gradients that reach a node, the first time.
+/// Stores the gradients that reach a node, the first time.
 class KeepGradients : public torch::autograd::FunctionPreHook {
  public:
   explicit KeepGradients(std::shared_ptr<Tensors> kept) : kept_(std::move(kept)) {}
@@ -156,8 +156,8 @@ Tensors StageGraph::backward_input(const Tensors& gradients) {
     }
   }
   for (std::size_t i = 0; i < forks.size(); ++i) {
-    // The second run begins at the forks. Hooks of tensors have changed the kept gradients already; and without its
-    // edges to the inputs a fork computes nothing for them, and no fork reaches another.
+    // The second run begins at the forks. Tensor hooks have already changed the stored gradients. Without its edges to
+    // the inputs a fork computes nothing for them, and no fork reaches another.
     forks[i]->tensor_pre_hooks().clear();
     for (Edge& edge : forks[i]->next_edges()) {
       if (paths.of(edge)) {

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t head_bytes = 64;  // also the alignment of tensors in a buffer
 
 struct MessageHead {
-  std::int64_t changed = 0;  ///< numbers in the layout that follows; 0: this message has the tensors
+  std::int64_t changed = 0;  ///< length of the layout that follows; 0: this message has the tensors
   std::int64_t micro_batches = 0;
 };
 static_assert(sizeof(MessageHead) <= head_bytes);
@@ -80,7 +80,7 @@ at::Tensor BufferPool::take(std::int64_t bytes) {
     free_.erase(found);
     return buffer;
   }
-  const c10::InferenceMode normal(false);  // a training step may use it later
+  const c10::InferenceMode normal(false);  // a training step may use the buffer later
   return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned_));
 }
 
@@ -163,7 +163,7 @@ PipelineChannel::Received PipelineChannel::receive(const Group& group, BufferPoo
   }
   for (const auto& entry : layout_.entries) {
     const auto options = at::TensorOptions().dtype(entry.type);
-    // Not a view: a stage that changes one of the tensors in place would seem to change them all.
+    // Not a view: an in-place change of one tensor by a stage would count as a change of all.
     at::Tensor tensor = entry.bytes > 0 ? at::from_blob(
                                               static_cast<char*>(out.buffer.data_ptr()) + begin + entry.offset,
                                               entry.sizes, [keep = out.buffer](void*) {}, options)

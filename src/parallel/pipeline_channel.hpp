@@ -1,4 +1,4 @@
-// Tensors of micro-batches between two neighbour stages, whose shapes the sender announces when they change.
+// Tensors of micro-batches between two neighbouring stages; the sender announces shapes when they change.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace danling::inline v0::parallel::detail {
 /// A tensor in a message.
 struct SentTensor {
   at::Tensor tensor;
-  std::int64_t place = 0;       ///< among the outputs or inputs of the stage
+  std::int64_t place = 0;       ///< index among the outputs or inputs of the stage
   bool needs_gradient = false;  ///< the sender waits for its gradient
 };
 
-/// Shapes of the tensors in a message, and where their bytes are.
+/// Shapes of the tensors in a message, and the positions of their bytes.
 struct MessageLayout {
   struct Entry {
     std::int64_t place = 0;
@@ -39,7 +39,7 @@ struct MessageLayout {
   static MessageLayout unpacked(const std::int64_t* numbers, std::int64_t count);
 };
 
-/// Buffers in host memory by size, kept for the next step. A buffer that somebody still reads is left to them.
+/// Buffers in host memory by size, kept for the next step. Does not reuse a buffer that is still read.
 class BufferPool {
  public:
   explicit BufferPool(bool pinned) : pinned_(pinned) {}
@@ -51,30 +51,31 @@ class BufferPool {
   std::vector<at::Tensor> free_;
 };
 
-/// One direction between two stages, for one micro-batch of each step: steps repeat their shapes, so both sides know
-/// them. A message is a head and the tensors, in one buffer as long as the last message of the channel. If the shapes
-/// have changed, the head says so, and the shapes and the tensors follow as two more messages.
+/// One direction between two stages, for one micro-batch of each step. Steps repeat their shapes, so both sides know
+/// them: a message is a header and the tensors, in one buffer of the length of the channel's last message. If the
+/// shapes have changed, the header says so; the shapes and the tensors follow as two more messages.
 class PipelineChannel {
  public:
   PipelineChannel(int peer, int tag) : peer_(peer), tag_(tag) {}
 
-  /// Buffers and works of a message that is on its way.
+  /// Buffers and works of a message in flight.
   struct Sending {
     std::vector<at::Tensor> buffers;
     std::vector<Work> works;
   };
-  /// Waits for the tensors' device, not for the receiver. @param micro_batches  of the step, for those who only receive
+  /// Waits for the tensors' device, not for the receiver. @param micro_batches  number in the step, for ranks that only
+  /// receive
   Sending send(const Group& group, BufferPool& pool, const std::vector<SentTensor>& tensors,
                std::int64_t micro_batches);
 
   struct Received {
-    std::vector<SentTensor> tensors;  ///< that share the buffer, or copies on the device
+    std::vector<SentTensor> tensors;  ///< they share the buffer, or are copies on the device
     std::int64_t micro_batches = 0;
     at::Tensor buffer;
   };
-  /// Lets the message come while the caller works.
+  /// Posts the receive, so that the message arrives while the caller works.
   void start_receive(const Group& group, BufferPool& pool);
-  /// Starts it if need be, and waits for it.
+  /// Posts the receive if necessary, and waits for it.
   Received receive(const Group& group, BufferPool& pool, at::Device device);
 
   int peer() const { return peer_; }

@@ -12,7 +12,7 @@
 namespace danling::inline v0::parallel {
 namespace {
 
-constexpr int first_tag = 1'000'000;  // behind those that a program sends with
+constexpr int first_tag = 1'000'000;  // above the tags of the program
 
 bool is_backward(PipelineWork work) { return work == PipelineWork::backward || work == PipelineWork::backward_input; }
 
@@ -56,7 +56,7 @@ PipelineSchedule::Impl::Impl(PipelinePlan plan_of_all, std::vector<PipelineStage
                      list(plan.stages_of_rank(rank)), " on rank ", rank, ", got ", list(given));
   for (const auto& actions : plan.actions) {
     check<ConfigError>(!actions.empty() && actions.front().micro_batch == 0, where, plan.name,
-                       ": expected each rank to begin with micro-batch 0, which has news of the step, got ",
+                       ": expected each rank to begin with micro-batch 0, which announces the step, got ",
                        actions.empty() ? "nothing" : to_string(actions.front()));
     for (std::size_t place = 0; place < actions.size(); ++place) {
       places_[{actions[place].work, actions[place].stage, actions[place].micro_batch}] = place;
@@ -118,7 +118,7 @@ PipelineSchedule::Result PipelineSchedule::Impl::run(bool training, const Inputs
     run_actions(actions);
     finish_step();
   } catch (const std::exception& error) {
-    abort_group(first_line(error.what()));  // no effect after a failure that the group has reported itself
+    abort_group(first_line(error.what()));  // no effect after a failure that the group has already reported
     forget_step();
     throw;
   } catch (...) {
@@ -138,7 +138,7 @@ void PipelineSchedule::Impl::finish_step() {
 }
 
 void PipelineSchedule::Impl::abort_group(std::string_view reason) const {
-  if (!group.alone()) {  // before messages on their way are dropped, which the others would see as a lost connection
+  if (!group.alone()) {  // before dropping messages in flight, which other ranks would see as a lost connection
     group.abort(concat("pipeline ", text_of(current_), ": ", reason));
   }
 }
@@ -184,7 +184,7 @@ void PipelineSchedule::Impl::start_next_receive(const std::vector<PipelineAction
     if (action.work != PipelineWork::forward) {
       const auto of = slots_.find({action.stage, action.micro_batch});
       if (of == slots_.end() || !of->second.ran) {
-        return;  // whether there will be a gradient is known after the forward pass
+        return;  // the forward pass decides whether there will be a gradient
       }
       if (!waits_for_gradients(of->second)) {
         continue;
@@ -228,7 +228,7 @@ void PipelineSchedule::Impl::send(const PipelineAction& action, const std::vecto
 }
 
 void PipelineSchedule::Impl::release_sent(std::int64_t peer, std::size_t consumed) {
-  // A message of a later action of the peer proves that it has received the messages of its earlier ones.
+  // A message of a later action of the peer proves that it received the messages of its earlier actions.
   std::erase_if(outstanding_, [&](Outstanding& sent) {
     if (peer >= 0 && (sent.peer != peer || sent.consumed_at > consumed)) {
       return false;
@@ -293,7 +293,7 @@ void PipelineSchedule::Impl::forward(const PipelineAction& action, Tensors recei
     }
   });
   if (is_last(action.stage)) {
-    const auto place = static_cast<std::size_t>(action.micro_batch);  // a plan of the program may have another order
+    const auto place = static_cast<std::size_t>(action.micro_batch);  // a custom plan may have another order
     if (loss.defined()) {
       result_.losses.resize(static_cast<std::size_t>(*micro_batches_));
       result_.losses[place] = loss.detach();

@@ -33,17 +33,17 @@ struct PipelineSchedule::Impl {
   /// A micro-batch in a stage, between its forward and its backward pass.
   struct Slot {
     bool ran = false;                ///< forward
-    Tensors outputs_here;            ///< detached, for the next stage, if it is on this rank
-    std::vector<bool> outputs_need;  ///< a gradient
+    Tensors outputs_here;            ///< detached outputs for the next stage, if it is on this rank
+    std::vector<bool> outputs_need;  ///< by output: whether it needs a gradient
     std::vector<bool> inputs_need;
-    Tensors gradients;  ///< of the outputs, from the next stage on this rank, or of the loss
+    Tensors gradients;  ///< of the outputs, from the next stage on this rank or from the loss
     detail::StageGraph graph;
-    at::Tensor buffer;  ///< of the inputs
+    at::Tensor buffer;  ///< memory of the inputs
     at::Tensor gradient_buffer;
   };
   struct Outstanding {
     std::int64_t peer;
-    std::size_t consumed_at;  ///< place of the receiving action in the peer's list
+    std::size_t consumed_at;  ///< index of the receiving action in the peer's list
     detail::PipelineChannel::Sending sending;
   };
   using Key =
@@ -53,12 +53,12 @@ struct PipelineSchedule::Impl {
   bool waits_for_gradients(const Slot& slot) const;
   Slot& slot(std::int64_t stage, std::int64_t micro_batch) { return slots_[{stage, micro_batch}]; }
   std::size_t place_of(PipelineWork work, std::int64_t stage, std::int64_t micro_batch) const;
-  /// The channel on which an action receives; null where it needs no message.
+  /// The channel on which an action receives; null if it needs no message.
   detail::PipelineChannel* incoming(const PipelineAction& action);
   detail::PipelineChannel& channel(bool backward, std::int64_t sender, std::int64_t micro_batch, std::int64_t peer);
 
   void run_actions(const std::vector<PipelineAction>& actions);
-  /// Lets the next message come, if it surely will.
+  /// Posts the next receive if its message is certain to come.
   void start_next_receive(const std::vector<PipelineAction>& actions, std::size_t from);
   Tensors receive(const PipelineAction& action, Slot& into);
   void send(const PipelineAction& action, const std::vector<detail::SentTensor>& tensors);
@@ -75,17 +75,17 @@ struct PipelineSchedule::Impl {
   void forget_step();
   void abort_group(std::string_view reason) const;
 
-  std::map<std::tuple<PipelineWork, std::int64_t, std::int64_t>, std::size_t> places_;  ///< of actions in their list
+  std::map<std::tuple<PipelineWork, std::int64_t, std::int64_t>, std::size_t> places_;  ///< indices of actions
   std::map<Key, detail::PipelineChannel> channels_;
   detail::BufferPool pool_;
 
-  // Of the step.
+  // State of the step.
   std::map<std::pair<std::int64_t, std::int64_t>, Slot> slots_;
   std::vector<Outstanding> outstanding_;
-  std::map<std::int64_t, std::int64_t> left_;  ///< passes until a stage has all gradients of parameters
+  std::map<std::int64_t, std::int64_t> left_;  ///< by stage: passes left until its parameters have all gradients
   std::optional<std::int64_t> micro_batches_;  ///< unknown until the first message
   bool training_ = false;
-  PipelineAction current_;  ///< for messages of errors
+  PipelineAction current_;  ///< for error messages
   const Inputs* inputs_ = nullptr;
   const Loss* loss_ = nullptr;
   const std::vector<at::Tensor>* seeds_ = nullptr;

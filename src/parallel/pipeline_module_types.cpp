@@ -1,4 +1,4 @@
-// Types of modules that can be in a stage by name: a torch::nn::Module alone does not say how it is called.
+// Module types that stages by name support: a torch::nn::Module has no virtual forward.
 #include <mutex>
 #include <unordered_map>
 

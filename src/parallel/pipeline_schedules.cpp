@@ -18,7 +18,7 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-/// The name as PyTorch writes it.
+/// The name in PyTorch's spelling.
 const std::string& schedule_name(std::string_view name) {
   const auto& names = pipeline_schedule_names();
   const auto found = std::find_if(names.begin(), names.end(),
@@ -84,7 +84,7 @@ Actions looped_breadth_first(const PipelinePlan& plan, std::int64_t rank) {
   return out;
 }
 
-/// Numbers the micro-batches of each stage as its turns come.
+/// Numbers the micro-batches of each stage in the order of its turns.
 class Turns {
  public:
   void add(Actions& to, PipelineWork work, std::int64_t stage) { to.push_back({work, stage, next_[{work, stage}]++}); }
@@ -94,7 +94,7 @@ class Turns {
 };
 
 /// Rounds in which `per_round` micro-batches pass one of the rank's stages, then the next. With `zero_bubble`, backward
-/// passes are in two parts, and those of the weights come `rank` backward passes later, where the rank would wait.
+/// passes have two parts; those of the weights come `rank` backward passes later, where the rank would wait.
 Actions interleaved(const PipelinePlan& plan, std::int64_t rank, bool zero_bubble) {
   const std::int64_t local = plan.stages / plan.ranks;
   const std::int64_t rounds = std::max<std::int64_t>(1, plan.micro_batches / plan.ranks);
@@ -133,7 +133,7 @@ Actions zero_bubble_v(const PipelinePlan& plan, std::int64_t rank) {
   const std::int64_t ranks = plan.ranks;
   const std::int64_t down = rank;
   const std::int64_t up = plan.stages - 1 - rank;
-  // The pattern needs this many to fill the pipeline; what is too much is taken out again.
+  // The pattern needs this many to fill the pipeline; additional ones are removed afterwards.
   const std::int64_t micro_batches = std::max(2 * ranks - 1, plan.micro_batches);
   Actions out;
   Turns turns;

@@ -1,4 +1,4 @@
-// Parts of a model by names of its modules.
+// Splits a model by module names.
 #include <danling/parallel/pipeline_split.hpp>
 
 #include <algorithm>
@@ -28,7 +28,8 @@ std::string name_in_part(const std::string& name) {
   return out;
 }
 
-/// Adds the parameters and buffers of a module, whose names begin with `of_part` in the part, `of_model` in the model.
+/// Adds the parameters and buffers of a module; names begin with `of_part` in the part and with `of_model` in the
+/// model.
 void add_names(std::map<std::string, std::string>& names, const torch::nn::Module& module, const std::string& of_part,
                const std::string& of_model) {
   for (const auto& item : module.named_parameters()) {
@@ -39,7 +40,7 @@ void add_names(std::map<std::string, std::string>& names, const torch::nn::Modul
   }
 }
 
-/// Modules one after the other.
+/// Runs modules in sequence.
 class PartInSequence : public torch::nn::Module {
  public:
   void add(const std::string& name, const ModulePtr& module) { register_module(name, module); }
@@ -74,7 +75,7 @@ PipelinePart part_by_names(const ModulePtr& model, const std::vector<std::string
     fail<ConfigError>(where, "expected names of modules in the model, got ", list_of(unknown),
                       "; the model's children: ", list_of(children));
   }
-  check<ConfigError>(repeated.empty(), where, "expected each module once in a stage, got again ", list_of(repeated));
+  check<ConfigError>(repeated.empty(), where, "expected each module once in a stage, got repeated ", list_of(repeated));
 
   PipelinePart part;
   if (names.size() == 1) {
@@ -88,7 +89,7 @@ PipelinePart part_by_names(const ModulePtr& model, const std::vector<std::string
   for (const auto& name : names) {
     const ModulePtr& module = modules.at(name);
     std::string own = name_in_part(name);
-    while (sequence->named_children().contains(own)) {  // "a.b" and "a_b"
+    while (sequence->named_children().contains(own)) {  // collision of "a.b" and "a_b"
       own += '_';
     }
     sequence->add(own, module);
@@ -138,7 +139,7 @@ PipelinePart build_part(const ModulePtr& model, std::int64_t stage_index, std::i
     part.module = model;
   }
   part.forward = stage_forward(part.module);
-  // A part that the model builds of its own modules keeps their names; what it makes anew has those of the part.
+  // Modules of the model keep their names in a part that the model builds; new modules have the names of the part.
   std::unordered_map<const void*, std::string> of_model;
   for (const auto& item : model->named_parameters()) {
     of_model.emplace(item.value().unsafeGetTensorImpl(), item.key());

@@ -1,4 +1,4 @@
-// Time lines of pipeline schedules: prediction, checks, and pictures.
+// Timelines of pipeline schedules: prediction, checks, and text diagrams.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,7 +12,7 @@
 namespace danling::inline v0::parallel {
 namespace {
 
-/// Backward passes in one or two parts are alike to the stage before: both send its gradient.
+/// Whole backward passes and input parts are the same to the previous stage: both send its gradient.
 using Step = std::tuple<int, std::int64_t, std::int64_t>;
 Step step_of(PipelineWork work, std::int64_t stage, std::int64_t micro_batch) {
   return {work == PipelineWork::forward ? 0 : work == PipelineWork::backward_weight ? 2 : 1, stage, micro_batch};
@@ -42,7 +42,7 @@ std::vector<Step> needs_of(const PipelinePlan& plan, const PipelineAction& actio
       waits += concat(waits.empty() ? "" : ", ", "rank ", rank, " at ", to_string(plan.actions[rank][next[rank]]));
     }
   }
-  fail<ConfigError>("pipeline.plan", plan.name, ": expected an order in which some rank can go on, got ", waits);
+  fail<ConfigError>("pipeline.plan", plan.name, ": expected an order without deadlock, got ", waits);
 }
 
 std::string label_of(const PipelinePlan& plan, const PipelineAction& action) {
@@ -88,7 +88,7 @@ std::string rows_of(const PipelinePlan& plan, const PipelineTimeline& timeline, 
 }
 
 double natural_scale(const PipelinePlan& plan, const PipelineTimeline& timeline, std::int64_t width) {
-  double scale = 0;  // the least at which all labels fit, with a space
+  double scale = 0;  // the smallest at which all labels and a space fit
   for (const auto& spans : timeline.spans) {
     for (const auto& span : spans) {
       if (span.end > span.begin) {
@@ -170,7 +170,7 @@ PipelineTimeline simulate_pipeline(const PipelinePlan& plan, const PipelineCosts
 PipelineTimeline simulate_pipeline(const PipelinePlan& plan,
                                    const std::function<double(const PipelineAction& action)>& duration,
                                    double message) {
-  std::map<Step, std::pair<double, std::size_t>> ended;  // and on which rank
+  std::map<Step, std::pair<double, std::size_t>> ended;  // end time and rank
   std::vector<std::vector<PipelineSpan>> spans(plan.actions.size());
   std::vector<std::size_t> next(plan.actions.size(), 0);
   for (bool left = true; left;) {
@@ -246,7 +246,7 @@ std::string pipeline_picture(const PipelinePlan& plan, const PipelineTimeline& p
   out += rows_of(plan, predicted, natural_scale(plan, predicted, width));
   if (measured != nullptr) {
     out += "measured\n";
-    // As wide as the prediction, so that the two can be compared by eye.
+    // As wide as the prediction, for comparison by eye.
     const double columns = natural_scale(plan, predicted, width) * predicted.length;
     out += rows_of(plan, *measured, measured->length > 0 ? columns / measured->length : 0);
   }

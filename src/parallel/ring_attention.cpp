@@ -26,7 +26,7 @@ constexpr auto ring_name = "parallel.ring_attention";
 /// Keys and values, or their gradients, as one message.
 struct Traveller {
   at::Tensor flat;
-  at::Tensor key, value;  ///< views of it
+  at::Tensor key, value;  ///< views of the message
 
   Traveller() = default;
   Traveller(at::Tensor values, at::IntArrayRef key_sizes, at::IntArrayRef value_sizes) : flat(std::move(values)) {
@@ -41,7 +41,7 @@ struct Ring {
   detail::RingLayout layout;
   double scale;
 
-  /// Whose keys are here after some steps.
+  /// The rank whose keys are here after some steps.
   std::int64_t source(int step) const { return (group.rank() + group.size() - step) % group.size(); }
   std::optional<detail::BlockPair> pair(int step) const {
     return detail::block_pair(layout, group.rank(), source(step));
@@ -83,8 +83,8 @@ detail::BlockOutput attend_around(const Ring& ring, const at::Tensor& query, Tra
   return out;
 }
 
-/// Of this rank's queries, keys and values. While a pair is computed, the next keys come, and the gradients of the
-/// present ones as far as the ranks before have added to them.
+/// Gradients of this rank's queries, keys and values. While it computes a pair, it receives the next keys, and the
+/// gradients of the current ones with the contributions of earlier ranks.
 detail::BlockGradients attend_around_backward(const Ring& ring, const at::Tensor& grad, const at::Tensor& query,
                                               Traveller block, const detail::BlockOutput& out) {
   const auto wide = query.options().dtype(out.values.scalar_type());
@@ -92,7 +92,7 @@ detail::BlockGradients attend_around_backward(const Ring& ring, const at::Tensor
   const int size = ring.group.size();
   detail::RingExchange exchange(ring.group);
   at::Tensor query_gradients = at::zeros(query.sizes(), wide);
-  Traveller gradients;  // of the keys and values that are here
+  Traveller gradients;  // of the current keys and values
   for (int step = 0; step < size; ++step) {
     std::vector<at::Tensor> sent;
     if (step + 1 < size) {
@@ -161,7 +161,7 @@ struct RingAttend : torch::autograd::Function<RingAttend> {
   }
 };
 
-/// As the operator does, which autocast does not see inside of a function of our own.
+/// Casts as autocast does for the operator: autocast does not apply inside a custom function.
 at::Tensor cast_by_autocast(const at::Tensor& tensor) {
   const auto device = tensor.device().type();
   const bool casts =

@@ -1,4 +1,4 @@
-// RingAttention: projections around ring_attention.
+// RingAttention: projections before and after ring_attention.
 #include <ostream>
 
 #include <danling/core/error.hpp>

@@ -15,14 +15,14 @@
 namespace danling::inline v0::parallel::detail {
 namespace {
 
-/// LibTorch's kernel needs values of the keys' head dim, and something to do.
+/// LibTorch's kernel requires values with the keys' head dim, and non-empty tensors.
 bool has_flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   const auto type = query.scalar_type();
   return query.device().is_cpu() && (type == at::kDouble || type == at::kFloat || type == at::kBFloat16) &&
          query.size(3) == value.size(3) && query.numel() > 0 && key.numel() > 0;
 }
 
-/// [batch, key heads, keys, dim] as heads of the queries.
+/// Expands [batch, key heads, keys, dim] to the heads of the queries.
 at::Tensor expand_heads(const at::Tensor& keys, std::int64_t heads) {
   const std::int64_t own = keys.size(1);
   return own == heads ? keys : keys.unsqueeze(2).expand({-1, -1, heads / own, -1, -1}).flatten(1, 2);
@@ -33,7 +33,7 @@ at::Tensor sum_heads(const at::Tensor& gradients, std::int64_t heads) {
   return own == heads ? gradients : gradients.unflatten(1, {heads, own / heads}).sum(2);
 }
 
-/// Scaled products in the accumulate type; those of later keys are minus infinity.
+/// Scaled products in the accumulate dtype; minus infinity for later keys.
 at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, bool is_causal, double scale) {
   at::Tensor scores = at::matmul(query, key.transpose(2, 3)).mul_(scale);
   if (is_causal) {
@@ -50,7 +50,7 @@ std::optional<BlockPair> block_pair(const RingLayout& layout, std::int64_t rank,
   if (!layout.is_causal) {
     return pair;
   }
-  if (source == rank) {  // both have their tokens in order, so the triangle is that of the whole sequence
+  if (source == rank) {  // both are in order, so the triangle is that of the whole sequence
     pair.is_causal = true;
     return pair;
   }
@@ -83,7 +83,7 @@ BlockOutput attend(const at::Tensor& query, const at::Tensor& few_keys, const at
 }
 
 void merge(const BlockOutput& into, const BlockOutput& block) {
-  // Every query has seen its own key before, so no sum is empty.
+  // Every query has already attended to its own key, so no sum is empty.
   const at::Tensor all = at::logaddexp(into.logsumexp, block.logsumexp);
   into.values.mul_(at::exp(into.logsumexp - all).unsqueeze(3));
   into.values.addcmul_(block.values, at::exp(block.logsumexp - all).unsqueeze(3));

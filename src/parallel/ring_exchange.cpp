@@ -10,9 +10,9 @@
 namespace danling::inline v0::parallel::detail {
 namespace {
 
-constexpr int first_tag = 0x52494e47;  // messages of the program in the same group have others
+constexpr int first_tag = 0x52494e47;  // distinct from the tags of the program in the same group
 
-/// A send may wait until it is received: even ranks send first, so that some rank receives.
+/// A send may block until it is received: even ranks send first, so that some rank receives.
 void exchange_around(const Group& group, const std::vector<at::Tensor>& sent, std::vector<at::Tensor>& received) {
   const int next = (group.rank() + 1) % group.size(), before = (group.rank() + group.size() - 1) % group.size();
   for (std::size_t at = 0; at < sent.size(); ++at) {
@@ -30,7 +30,7 @@ void exchange_around(const Group& group, const std::vector<at::Tensor>& sent, st
 }  // namespace
 
 RingExchange::RingExchange(const Group& group) : group_(group) {
-  // The group refuses in the thread that calls it, which a recording does not see.
+  // The group's refusal happens on the calling thread, which a recording does not see.
   tape::refuse("processes exchange values inside of it: ring attention");
 }
 

@@ -1,4 +1,4 @@
-// One step around a ring: sends tensors to the next rank and receives those of the one before, beside other work.
+// One step around a ring, in the background: sends tensors to the next rank and receives those of the previous one.
 #pragma once
 
 #include <future>
@@ -10,17 +10,17 @@
 
 namespace danling::inline v0::parallel::detail {
 
-/// Between `start` and `finish` the group is in use, by a thread that touches host memory only. A failure is thrown by
-/// `finish`. Destroyed in between, it waits.
+/// Between `start` and `finish` a thread uses the group; it accesses only host memory. `finish` throws its failure. The
+/// destructor waits for it.
 class RingExchange {
  public:
-  /// `group` outlives it.
+  /// `group` must outlive it.
   explicit RingExchange(const Group& group);
 
-  /// Sends `tensors`, which nobody changes until `finish`; defined, contiguous, of the same shapes on all ranks. Waits
+  /// Sends `tensors`, which must not change until `finish`: defined, contiguous, of the same shapes on all ranks. Waits
   /// for their device.
   void start(std::vector<at::Tensor> tensors);
-  /// Returns the tensors of the rank before, on the device of the sent ones.
+  /// Returns the tensors of the previous rank, on the device of the sent ones.
   std::vector<at::Tensor> finish();
 
  private:

@@ -1,4 +1,4 @@
-// Rows of a parameter over the ranks of a group: ceil(rows / ranks) each, as in PyTorch's FSDP2.
+// Splits rows of a parameter over the ranks of a group: ceil(rows / ranks) each, as in PyTorch's FSDP2.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ struct RowRange {
   std::int64_t count = 0;
 };
 
-/// Rows are cut into equal parts, the last of which may be shorter or empty, and each rank has some parts that follow
-/// each other. As many parts as ranks, but for virtual ranks: then the parts do not depend on the number of ranks.
+/// Rows are split into equal parts, the last shorter or empty; each rank has some consecutive parts. One part per rank;
+/// with virtual ranks, one per virtual rank, so that the parts do not depend on the number of ranks.
 class RowSplit {
  public:
   explicit RowSplit(std::int64_t ranks) : RowSplit(subtrees_of_ranks(ranks)) {}
-  /// `ranks`: the parts of each rank, behind those of the one before.
+  /// `ranks`: the parts of each rank, consecutive over ranks.
   explicit RowSplit(std::vector<Subtree> ranks) : ranks_(std::move(ranks)) {}
 
   std::int64_t ranks() const { return static_cast<std::int64_t>(ranks_.size()); }
@@ -40,7 +40,7 @@ class RowSplit {
   std::vector<Subtree> ranks_;
 };
 
-/// A parameter of no dimension is one row.
+/// Number of rows; a parameter without dimensions is one row.
 inline std::int64_t rows_of(const at::Tensor& parameter) { return parameter.dim() == 0 ? 1 : parameter.size(0); }
 
 inline std::int64_t row_size(const at::Tensor& parameter) {
@@ -48,7 +48,7 @@ inline std::int64_t row_size(const at::Tensor& parameter) {
   return rows == 0 ? 0 : parameter.numel() / rows;
 }
 
-/// Rows of a whole tensor: a view.
+/// A view of some rows of a whole tensor.
 inline at::Tensor take_rows(const at::Tensor& whole, const RowRange& range) {
   return (whole.dim() == 0 ? whole.view({1}) : whole).narrow(0, range.begin, range.count);
 }

@@ -14,7 +14,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Whether a parameter can be given other memory: of its own, and read from its begin.
+/// Returns whether a parameter's memory can be replaced: it owns its memory, and begins at its start.
 bool owns_its_memory(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() && tensor.storage_offset() == 0 &&
          tensor.storage().nbytes() == tensor.nbytes();
@@ -67,7 +67,7 @@ ShardUnit::ShardUnit(std::string name, const std::vector<std::pair<std::string, 
       if (layout_.plain) {
         parameter.rows = values.detach();
       } else {
-        // detach: a leaf, no view for autograd.
+        // detach(): a leaf, not a view, for autograd.
         parameter.rows = pack.rows.narrow(0, offset, values.numel()).view(values.sizes()).detach();
         parameter.rows.detach().copy_(values);
         offset += values.numel();
@@ -172,7 +172,7 @@ void ShardUnit::accept(const Pack& pack, const at::Tensor& sum, const std::vecto
     ShardedParameter& parameter = parameters_[pack.trained[static_cast<std::size_t>(at)]];
     const at::Tensor mine = sum.narrow(0, offset, parameter.rows.numel()).view(parameter.rows.sizes());
     offset += parameter.rows.numel();
-    // Only where this rank has none must it look, and wait for the device.
+    // Reads the flag, and waits for the device, only if this rank has no gradient.
     if (!has[pack.trained[static_cast<std::size_t>(at)]] && flags[at].item<double>() <= 0) {
       continue;
     }

@@ -1,4 +1,4 @@
-// A unit of sharded parameters: what is gathered, freed and reduced at once.
+// A unit of sharded parameters, which are gathered, freed and reduced together.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,36 @@
 
 namespace danling::inline v0::detail {
 
-/// How parameters are split, and in which types and places their parts are.
+/// How parameters are split, and the dtypes and devices of their parts.
 struct ShardLayout {
   RowSplit split{1};
   std::int64_t rank = 0;
-  bool plain = false;                                       ///< parameters stay whole, ZeRO-1 and 2; all of one rank do
+  bool plain = false;                                       ///< parameters stay whole: ZeRO-1 and 2, or one rank
   bool offload = false;                                     ///< rows are on the host
   at::ScalarType param_dtype = at::ScalarType::Undefined;   ///< of whole tensors; undefined: that of the rows
-  at::ScalarType reduce_dtype = at::ScalarType::Undefined;  ///< of gradients on their way; undefined: their own
-  bool exact = false;  ///< gradients of 16 bits travel in float32: they are sums of some shards
+  at::ScalarType reduce_dtype = at::ScalarType::Undefined;  ///< of sent gradients; undefined: their dtype
+  bool exact = false;  ///< 16-bit gradients are sent in float32: they are sums over some shards
 };
 
 struct ShardedParameter {
   std::string name;
-  at::Tensor parameter;   ///< of the module: sizes, but no values, unless it is plain
-  at::Tensor whole;       ///< a leaf of autograd, whose memory is freed between uses; `parameter` where it is plain
-  at::Tensor rows;        ///< of this rank: a leaf for the optimizer; `parameter` where this rank has all
-  at::Tensor shown = {};  ///< what the module has in a ShardedModel::Whole
-  bool has_new = false;   ///< whether it got a gradient since the last reduction, in a pass that sums
+  at::Tensor parameter;   ///< parameter of the module: has sizes, but values only if plain
+  at::Tensor whole;       ///< a leaf of autograd, whose memory is freed between uses; `parameter` if plain
+  at::Tensor rows;        ///< rows of this rank, a leaf for the optimizer; `parameter` if this rank has all
+  at::Tensor shown = {};  ///< tensor that the module has during a ShardedModel::Whole
+  bool has_new = false;   ///< got a gradient since the last reduction, in a pass that sums
 };
 
 class ShardUnit {
  public:
-  /// Parameters of one dtype, whose rows travel together.
+  /// Parameters of one dtype, whose rows are sent together.
   struct Pack {
     std::vector<std::size_t> members;
-    std::vector<std::size_t> trained;  ///< those that require gradients
-    at::Tensor rows = {};              ///< of this rank, one behind the other, and up to `longest`; if not plain
+    std::vector<std::size_t> trained;  ///< members that require gradients
+    at::Tensor rows = {};              ///< rows of this rank, concatenated and padded to `longest`; if not plain
   };
 
-  /// Takes the values of the parameters, whose rows it keeps.
+  /// Takes the parameters' values and keeps the rows of this rank.
   ShardUnit(std::string name, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
             const ShardLayout& layout);
 
@@ -56,30 +56,30 @@ class ShardUnit {
   RowRange range(const ShardedParameter& parameter, std::int64_t rank) const {
     return layout_.split.range(rows_of(parameter.whole), rank);
   }
-  /// Values of the rows of a rank.
+  /// Number of values in the rows of a rank.
   std::int64_t size_of(const std::vector<std::size_t>& members, std::int64_t rank) const;
   std::int64_t longest(const std::vector<std::size_t>& members) const;
 
   bool is_whole() const { return is_whole_; }
-  /// Allocates memory for the whole tensors, not yet filled.
+  /// Allocates memory for the whole tensors, uninitialized.
   void allocate();
-  /// The same; `memory_of(index)` is that of a parameter.
+  /// The same; `memory_of(index)` returns the memory of a parameter.
   void allocate(const std::function<c10::DataPtr(std::size_t index)>& memory_of);
   /// Frees the memory of the whole tensors. Reading it then throws.
   void release();
-  /// Copies the rows of this rank out of the shown tensors.
+  /// Copies this rank's rows from the shown tensors.
   void store_rows();
 
-  /// Whether a whole tensor has a gradient since the last reduction or drop.
+  /// Returns whether a whole tensor has a gradient since the last reduction or drop.
   bool has_gradients() const;
-  /// Whether each one that requires it has a new one.
+  /// Returns whether every whole tensor that requires a gradient has a new one.
   bool is_complete() const;
-  /// The gradients of the whole tensors, which are dropped.
+  /// Returns the gradients of the whole tensors and drops them there.
   std::vector<at::Tensor> take_gradients();
   void drop_gradients();
-  /// Adds the sum of a pack's gradients to those of the rows: of its trained members one behind the other, then one
-  /// number for each: the ranks that have a gradient. A parameter without gradient on any rank gets none.
-  /// `has`: whether this rank has one.
+  /// Adds the sum of a pack's gradients to those of the rows. `sum` has the gradients of the trained members,
+  /// concatenated, then per member the number of ranks with a gradient. A parameter without a gradient on any rank gets
+  /// none. `has`: whether this rank has one.
   void accept(const Pack& pack, const at::Tensor& sum, const std::vector<bool>& has);
 
  private:
@@ -90,9 +90,9 @@ class ShardUnit {
   bool is_whole_ = false;
 };
 
-/// A type in which gradients of `dtype` are added.
+/// The dtype in which gradients of `dtype` are added.
 at::ScalarType sum_dtype(at::ScalarType dtype);
-/// The type of gradients of a pack on their way.
+/// The dtype in which gradients of a pack are sent.
 at::ScalarType reduce_dtype(const ShardUnit& unit, const ShardUnit::Pack& pack);
 
 }  // namespace danling::inline v0::detail

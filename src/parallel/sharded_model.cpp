@@ -12,7 +12,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The parameters of rank 0 on all ranks.
+/// Broadcasts the parameters of rank 0 to all ranks.
 void broadcast_parameters(const torch::nn::Module& module, const Group& group) {
   std::string mine;
   for (const auto& entry : module.named_parameters()) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view where = "parallel.fsdp";
 
-/// After the gradient of a whole tensor is complete for this backward pass.
+/// Called when the gradient of a whole tensor is complete for this backward pass.
 struct GradientHook final : torch::autograd::PostAccumulateGradHook {
   explicit GradientHook(std::function<void()> done) : done_(std::move(done)) {}
   void operator()(const at::Tensor&) override { done_(); }
@@ -70,16 +70,16 @@ std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vec
   std::set<const c10::TensorImpl*> seen;
   for (const auto& entry : module.named_parameters()) {
     if (!seen.insert(entry.value().unsafeGetTensorImpl()).second) {
-      continue;  // tied: one parameter with two names, of the unit of the first
+      continue;  // tied: one parameter with two names; it belongs to the unit of the first
     }
     check<StateError>(!is_sharded(entry.value()), where, "expected parameters of no other ShardedModel, got ",
                       quote(entry.key()));
     if (entry.value().numel() > 0) {
       const auto [known, is_new] = storages.try_emplace(entry.value().storage().unsafeGetStorageImpl(), entry.key());
-      check<StateError>(is_new, where, "expected parameters with memory of their own, got ", quote(entry.key()),
-                        " in that of ", quote(known->second), "; register one parameter in both places");
+      check<StateError>(is_new, where, "expected parameters that share no memory, got ", quote(entry.key()),
+                        " in the memory of ", quote(known->second), "; register one parameter in both places");
     }
-    std::size_t unit = 0;  // the innermost one
+    std::size_t unit = 0;  // the innermost unit
     for (std::size_t at = 1; at < names.size(); ++at) {
       const bool inside = entry.key().starts_with(names[at] + ".");
       unit = inside && (unit == 0 || names[at].size() > names[unit].size()) ? at : unit;
@@ -137,7 +137,7 @@ ShardedParameters::ShardedParameters(torch::nn::Module& module, const Group& gro
       shards_.push_back(std::make_unique<TreeSum>(like, Group(), TreeSum::Options{.ranks = {{0, shards_of_rank_}}}));
     }
     if (layout_.plain) {
-      order_.push_back(unit.get());  // as if in the order of registration
+      order_.push_back(unit.get());  // initial order: that of registration
     }
   }
 }

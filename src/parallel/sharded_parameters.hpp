@@ -1,4 +1,4 @@
-// All units of a model, and when each is whole: what ShardedModel does, behind the kernels that see its parameters.
+// All units of a model, and when each is gathered: the implementation of ShardedModel, called by the parameter kernels.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ShardOptions;
 
 namespace danling::inline v0::detail {
 
-/// Parameters that are gathered as one; the rest of the model first, which may have none.
+/// Parameters that are gathered together. The first unit is the rest of the model, which may be empty.
 struct UnitParameters {
   std::string name;
   std::vector<std::pair<std::string, at::Tensor>> parameters;
@@ -37,7 +37,7 @@ void check_options(const ShardOptions& options);
 class ShardedParameters : public std::enable_shared_from_this<ShardedParameters> {
  public:
   ShardedParameters(torch::nn::Module& module, const Group& group, const ShardOptions& options);
-  /// Takes the values away from the module's parameters. Once, when a shared_ptr owns this.
+  /// Removes the values from the module's parameters. Call it once, when a shared_ptr owns this object.
   void hide();
 
   const Group& group() const { return group_; }
@@ -50,7 +50,7 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   void enter_step();
   void leave_step();
   bool in_step() const { return steps_ > 0; }
-  /// Called before an operator with parameters of the units, and before the backward node of one, runs.
+  /// Called before an operator with parameters of the units, and before its backward node.
   void use(const std::vector<ShardUnit*>& together);
   void set_sync(bool value) { sync_ = value; }
   void set_announcer(std::function<void(char kind, std::size_t unit)> announcer) { announcer_ = std::move(announcer); }
@@ -83,37 +83,37 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
 
   Group group_, replicas_;
   ShardLayout layout_;
-  std::unique_ptr<ShardTraffic> traffic_;          // none where this rank has all
+  std::unique_ptr<ShardTraffic> traffic_;          // null if this rank has all
   std::vector<std::shared_ptr<ShardUnit>> units_;  // the rest of the model first
-  std::vector<std::unique_ptr<TreeSum>> shards_;   // of virtual ranks, one for each unit
+  std::vector<std::unique_ptr<TreeSum>> shards_;   // of virtual ranks, one per unit
   std::int64_t shards_of_rank_ = 0;
   bool reshards_;
-  bool reduces_at_once_;  // each unit as soon as its gradients are complete
+  bool reduces_at_once_;  // reduces each unit as soon as its gradients are complete
   bool casts_inputs_;
   std::size_t prefetch_;
   std::int64_t steps_ = 0;
   bool is_shown_ = false;
-  bool is_stale_ = false;  // plain parameters, since rows may have changed
+  bool is_stale_ = false;  // rows may have changed, plain parameters not yet
   bool sync_ = true;
   std::function<void(char kind, std::size_t unit)> announcer_;
-  ShardUnit* in_use_ = nullptr;      // the last one, but for the rest of the model
-  Order order_;                      // of their first use in this step: the same on all ranks
-  std::size_t reduced_ = 0;          // from the last of `order_`, in this backward pass
-  bool has_begun_ = false;           // whether a parameter was used in this step
-  bool has_graph_ = false;           // whether its first use was one that autograd follows
+  ShardUnit* in_use_ = nullptr;      // the last used unit, except the rest of the model
+  Order order_;                      // units by first use in this step: the same on all ranks
+  std::size_t reduced_ = 0;          // number reduced in this backward pass, from the end of `order_`
+  bool has_begun_ = false;           // a parameter was used in this step
+  bool has_graph_ = false;           // autograd recorded its first use
   std::vector<ShardUnit*> started_;  // gathers that are not finished
-  Order gathers_, before_[2];        // of this step, and of the last one without and with a graph
+  Order gathers_, before_[2];        // of this step, and of the last step without and with a graph
 };
 
-/// Sets the keys of a tensor of the module, and where operators find its values.
+/// Sets the keys of a module's tensor, and the place where operators find its values.
 void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedParameters>& owner,
                   const std::shared_ptr<ShardUnit>& unit, std::string_view name, const at::Tensor& whole);
-/// Takes the keys away; the tensor then has the memory of `whole`.
+/// Removes the keys; the tensor then has the memory of `whole`.
 void unmark_sharded(const at::Tensor& parameter, const at::Tensor& whole);
 /// Records the unit that has the rows of a plain parameter.
 void remember_rows(const at::Tensor& parameter, const std::shared_ptr<ShardUnit>& unit);
 bool is_sharded(const at::Tensor& tensor);
-/// Rows of this rank; the tensor itself where it is not sharded.
+/// Rows of this rank; the tensor itself if it is not sharded.
 at::Tensor rows_of_sharded(const at::Tensor& parameter);
 
 }  // namespace danling::inline v0::detail

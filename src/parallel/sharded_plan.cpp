@@ -19,17 +19,17 @@ namespace {
 
 /// Bytes of a unit on rank 0.
 struct UnitBytes {
-  std::int64_t rows = 0;       ///< with the padding of the longest
-  std::int64_t own = 0;        ///< of the trained rows, as the optimizer has them
-  std::int64_t whole = 0;      ///< in the type in which operators compute
-  std::int64_t parts = 0;      ///< that a gather receives
-  std::int64_t converted = 0;  ///< rows in the type in which they travel, if it is another
-  std::int64_t packet = 0;     ///< of them, what each other rank gets
-  std::int64_t gradients = 0;  ///< whole
-  std::int64_t sent = 0;       ///< the buffer of gradients on their way
+  std::int64_t rows = 0;       ///< padded to the longest
+  std::int64_t own = 0;        ///< trained rows, in the dtype of the optimizer
+  std::int64_t whole = 0;      ///< in the dtype in which operators compute
+  std::int64_t parts = 0;      ///< received by a gather
+  std::int64_t converted = 0;  ///< rows in the dtype in which they are sent, if it differs
+  std::int64_t packet = 0;     ///< sent to each other rank
+  std::int64_t gradients = 0;  ///< of whole parameters
+  std::int64_t sent = 0;       ///< buffer of sent gradients
   std::int64_t received = 0;
-  std::int64_t to_others = 0;  ///< of `sent`
-  std::int64_t sum = 0;        ///< of this rank's rows
+  std::int64_t to_others = 0;  ///< part of `sent` that goes to other ranks
+  std::int64_t sum = 0;        ///< gradients of this rank's rows
 };
 
 UnitBytes bytes_of(ShardUnit& unit, bool shared) {
@@ -65,7 +65,7 @@ UnitBytes bytes_of(ShardUnit& unit, bool shared) {
   return out;
 }
 
-/// Simulates the steps of ShardedParameters and ShardTraffic in bytes.
+/// Simulates the steps of ShardedParameters and ShardTraffic, counting bytes.
 class Play {
  public:
   Play(std::vector<UnitBytes> units, const ShardOptions& options, const ShardPlanOptions& plan, std::int64_t ranks,
@@ -76,7 +76,7 @@ class Play {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) {
       const UnitBytes& bytes = units_[unit];
       plan_.parameters += is_plain() ? bytes.whole : shared ? bytes.packet : bytes.rows;
-      if (shared && (is_plain() || bytes.converted > 0)) {  // each rank's part of the memory that all read
+      if (shared && (is_plain() || bytes.converted > 0)) {  // each rank's part of the shared memory
         plan_.parameters += is_plain() ? bytes.packet : bytes.rows;
       }
       plan_.optimizer += plan.state_per_value * bytes.own;
@@ -91,7 +91,7 @@ class Play {
   }
 
   ShardPlan run() {
-    for (int window = 0; window < 2; ++window) {  // the first one prefetches nothing
+    for (int window = 0; window < 2; ++window) {  // the first window prefetches nothing
       plan_.gathered = plan_.reduced = 0;
       for (std::int64_t batch = 0; batch < plan_options_.micro_batches; ++batch) {
         const bool sums = plan_options_.reduces_each || batch + 1 == plan_options_.micro_batches;
@@ -165,7 +165,7 @@ class Play {
       if (!has_gradients_.contains(*unit)) {
         add(units_[*unit].gradients);
         has_gradients_.insert(*unit);
-      } else {  // a new one is added to that of the batches before
+      } else {  // a new gradient is added to that of earlier batches
         add(units_[*unit].gradients);
         add(-units_[*unit].gradients);
       }
@@ -201,7 +201,7 @@ class Play {
     plan_.reduced += 2 * bytes.sum * (plan_options_.replicas - 1) / plan_options_.replicas;
     if (!shared_) {
       add(-bytes.sent);
-      std::int64_t sums = 1;  // of sums, until one is left
+      std::int64_t sums = 1;  // number of partial sums, reduced to one
       for (std::int64_t ranks = ranks_; ranks > 2; ranks = (ranks + 1) / 2) {
         ++sums;
       }
@@ -237,7 +237,7 @@ class Play {
       add(-units_[unit].gradients);
     }
   }
-  // Stage 1 and 2 gather all units after the update.
+  // With stage 1 and 2, gathers all units after the update.
   void update() {
     if (!is_plain() || ranks_ == 1) {
       return;
@@ -289,7 +289,7 @@ ShardPlan plan_shards(torch::nn::Module& module, std::int64_t ranks, const Shard
   std::vector<detail::UnitBytes> units;
   for (const detail::UnitParameters& unit : detail::find_units(module, options.units)) {
     detail::UnitParameters sizes = unit;
-    for (auto& [name, parameter] : sizes.parameters) {  // without their memory
+    for (auto& [name, parameter] : sizes.parameters) {  // sizes only, without memory
       parameter = parameter.detach().to(at::kMeta).set_requires_grad(parameter.requires_grad());
     }
     detail::ShardUnit planned(sizes.name, sizes.parameters, layout);

@@ -1,4 +1,4 @@
-// Sharded parameters in a step: when units are gathered, freed and reduced.
+// Sharded parameters during a step: when units are gathered, freed and reduced.
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view step_where = "parallel.fsdp";
 
-/// '1' where any rank has one.
+/// '1' for each position at which any rank has '1'.
 std::string any_of_ranks(const Group& group, const std::string& flags) {
   std::string out = flags;
   for (const std::string& rank : group.all_gather(flags)) {
@@ -54,10 +54,10 @@ void ShardedParameters::leave_step() {
   if (--steps_ > 0) {
     return;
   }
-  // Called by destructors, which must not throw: where a rank has ended, the next collective throws.
+  // Called by destructors, which must not throw: if a rank has failed, the next collective throws.
   try {
     release_all();
-    // With a graph finish_backward() comes. An error is on its way: it must not become another one.
+    // With a graph, finish_backward() follows. During an exception, another exception must not replace it.
     if (has_begun_ && traffic_ != nullptr && !layout_.plain && !has_graph_ && std::uncaught_exceptions() == 0) {
       traffic_->end();
     }
@@ -70,7 +70,7 @@ void ShardedParameters::leave_step() {
   reduced_ = 0;
 }
 
-// The next use begins anew, also inside of the same step: an update may come between, as with several models.
+// The next use gathers again, also inside the same step: an update may come in between, as with several models.
 void ShardedParameters::end_gathers() {
   if (std::exchange(has_begun_, false) && !layout_.plain) {
     before_[has_graph_ ? 1 : 0] = std::exchange(gathers_, {});
@@ -85,7 +85,7 @@ void ShardedParameters::release_all() {
         traffic_->finish_gather(*unit);
       }
     } catch (...) {
-      error = std::current_exception();  // units are freed first: they have no values
+      error = std::current_exception();  // frees the units first: they have no values
     }
   }
   for (const auto& unit : units_) {
@@ -103,7 +103,7 @@ void ShardedParameters::use(const Order& together) {
   }
 }
 
-// A unit that the same operator uses is not freed for this one; it stays whole until the end of the pass.
+// Does not free a unit that the same operator uses; it stays gathered until the end of the pass.
 void ShardedParameters::use(ShardUnit& unit, const Order& together) {
   if (!is_root(unit) && in_use_ != &unit) {
     if (in_use_ != nullptr && reshards_ && std::find(together.begin(), together.end(), in_use_) == together.end()) {
@@ -112,7 +112,7 @@ void ShardedParameters::use(ShardUnit& unit, const Order& together) {
     in_use_ = &unit;
   }
   if (std::find(order_.begin(), order_.end(), &unit) == order_.end()) {
-    // The rest of the model is complete last, whenever it was used first.
+    // The rest of the model completes last, whenever it was first used.
     order_.insert(is_root(unit) ? order_.begin() : order_.end(), &unit);
   }
   if (!unit.is_whole()) {
@@ -132,7 +132,7 @@ void ShardedParameters::gather(ShardUnit& unit) {
   }
   gathers_.push_back(&unit);
   start_gather(unit);
-  // The next units of the last step travel while this one computes.
+  // Prefetches the next units of the last step while this one computes.
   const Order& before = before_[has_graph_ ? 1 : 0];
   const std::size_t place = gathers_.size();
   if (place <= before.size() && std::equal(gathers_.begin(), gathers_.end(), before.begin())) {
@@ -182,8 +182,8 @@ void ShardedParameters::follow(char kind, std::size_t unit) {
   }
 }
 
-// Ranks must reduce in the same order, so a unit waits for those that were used after it. One that never completes, as
-// with a parameter that the loss does not depend on, leaves the rest to finish_backward().
+// Ranks must reduce in the same order, so a unit waits for units that were used after it. If a unit never completes, as
+// with a parameter that the loss does not depend on, finish_backward() reduces the rest.
 void ShardedParameters::on_gradient(ShardUnit& unit, std::size_t parameter) {
   unit.parameters()[parameter].has_new = sync_;
   if (!unit.is_complete()) {
@@ -191,7 +191,7 @@ void ShardedParameters::on_gradient(ShardUnit& unit, std::size_t parameter) {
   }
   const auto place = std::find(order_.rbegin(), order_.rend(), &unit) - order_.rbegin();
   if (static_cast<std::size_t>(place) < reduced_) {
-    reduced_ = 0;  // another backward pass
+    reduced_ = 0;  // a new backward pass
   }
   while (reduced_ < order_.size() && order_[order_.size() - 1 - reduced_]->is_complete()) {
     ShardUnit& complete = *order_[order_.size() - 1 - reduced_];
@@ -209,7 +209,7 @@ void ShardedParameters::reduce(ShardUnit& unit, std::vector<at::Tensor> gradient
 }
 
 void ShardedParameters::end_shard() {
-  check<StateError>(!shards_.empty(), step_where, "expected ShardOptions::virtual_ranks, got end_shard() without");
+  check<StateError>(!shards_.empty(), step_where, "expected ShardOptions::virtual_ranks for end_shard(), got 0");
   for (std::size_t at = 0; at < units_.size(); ++at) {
     std::vector<at::Tensor> gradients = units_[at]->take_gradients();
     check_dense(*units_[at], gradients);
@@ -223,7 +223,7 @@ void ShardedParameters::finish_backward() {
   if (!shards_.empty()) {
     for (std::size_t at = units_.size(); at-- > 0;) {
       std::vector<at::Tensor> sums = shards_[at]->finish(/*any_lacking=*/false);
-      sums.resize(units_[at]->parameters().size());  // of a rank without a shard
+      sums.resize(units_[at]->parameters().size());  // for a rank without a shard
       if (traffic_ != nullptr) {
         reduce(*units_[at], std::move(sums));
         continue;
@@ -275,7 +275,7 @@ void ShardedParameters::update_parameters() {
 
 void ShardedParameters::zero_grad() {
   if (traffic_ != nullptr) {
-    traffic_->finish_reduces();  // else what travels would be added to later gradients
+    traffic_->finish_reduces();  // otherwise gradients in flight would be added to later ones
   }
   for (const auto& unit : units_) {
     unit->drop_gradients();
@@ -288,8 +288,8 @@ void ShardedParameters::zero_grad() {
   }
 }
 
-// The squares of each part of a parameter's rows, whoever has it, then of all parts along a tree, then of all
-// parameters in their order: the same bits for any number of ranks where the parts are.
+// Sums the squares of each part of a parameter's rows, on the rank that has it, then all parts along a tree, then all
+// parameters in order: the same bits for any number of ranks if the parts are the same.
 at::Tensor ShardedParameters::grad_norm_squares() const {
   const at::NoGradGuard no_grad;
   const RowSplit& split = layout_.split;
@@ -353,7 +353,7 @@ void ShardedParameters::show() {
   for (const auto& unit : units_) {
     for (ShardedParameter& parameter : unit->parameters()) {
       parameter.shown = parameter.whole;
-      if (layout_.param_dtype != at::ScalarType::Undefined) {  // the whole one has rounded values
+      if (layout_.param_dtype != at::ScalarType::Undefined) {  // the whole tensor has rounded values
         const at::Tensor all = at::cat(group_.all_gather(parameter.rows.detach()));
         parameter.shown = at::empty_like(parameter.whole, parameter.parameter.options().requires_grad(false));
         parameter.shown.copy_(all.view(parameter.whole.sizes()));

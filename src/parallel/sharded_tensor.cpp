@@ -12,18 +12,18 @@ namespace {
 
 const c10::DispatchKeySet sharded_keys({sharded_key, autograd_sharded_key});
 
-/// The keys of a tensor that exists. LibTorch changes them itself where a tensor's backend changes
-/// (set_python_dispatch, _change_backend_component_keys), but has no function for ours.
+/// Access to the keys of an existing tensor. LibTorch changes them itself when a tensor's backend changes
+/// (set_python_dispatch, _change_backend_component_keys), but has no function for custom keys.
 struct KeysOf : c10::TensorImpl {
   static c10::DispatchKeySet& get(c10::TensorImpl& impl) { return impl.*&KeysOf::key_set_; }
 };
 
-/// Without LibTorch's kernels for views, which would come before ours in InferenceMode.
+/// Removes the keys of LibTorch's view kernels, which would run before ours in InferenceMode.
 c10::DispatchKeySet with_our_keys(c10::DispatchKeySet keys) {
   return (keys | sharded_keys).remove(c10::DispatchKey::ADInplaceOrView);
 }
 
-/// Of a parameter, also of a plain one; null for others.
+/// The unit of a parameter, including a plain one; null for others.
 std::shared_ptr<ShardUnit> unit_of(const at::Tensor& parameter) {
   if (!parameter.defined()) {
     return nullptr;
@@ -65,7 +65,7 @@ bool is_sharded(const at::Tensor& tensor) {
 }
 
 void remember_rows(const at::Tensor& parameter, const std::shared_ptr<ShardUnit>& unit) {
-  const ShardMeta* before = shard_meta(parameter);  // a slice's style stays
+  const ShardMeta* before = shard_meta(parameter);  // keeps the style of a slice
   auto meta = before != nullptr ? c10::make_intrusive<ShardMeta>(*before) : c10::make_intrusive<ShardMeta>();
   meta->unit = unit;
   parameter.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
@@ -87,12 +87,12 @@ void mark_style(const at::Tensor& tensor, std::string_view name, std::shared_ptr
 
 at::Tensor without_style(const at::Tensor& tensor) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  // Of the same version counter: a change of the parameter between forward and backward is seen.
+  // Shares the version counter: a change of the parameter between forward and backward is detected.
   at::Tensor out(impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
   out.unsafeGetTensorImpl()->set_backend_meta(nullptr);
   KeysOf::get(*out.unsafeGetTensorImpl()) = shard_meta(tensor)->keys;
   if (c10::GradMode::is_enabled() && tensor.requires_grad()) {
-    // Of a parameter this is the node that adds to its gradient.
+    // For a parameter, this is the node that accumulates its gradient.
     torch::autograd::impl::set_gradient_edge(out, torch::autograd::impl::gradient_edge(tensor));
   }
   return out;

@@ -8,7 +8,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Reductions that travel at once: their buffers are as large as units.
+/// Number of reductions in flight: their buffers are as large as units.
 constexpr std::size_t reductions_at_once = 2;
 
 bool are_on_host(const std::vector<std::shared_ptr<ShardUnit>>& units) {
@@ -30,7 +30,7 @@ at::Tensor sum_along(const std::vector<at::Tensor>& tensors, const std::vector<S
   if (left.defined() && right.defined()) {
     return left.add(right);
   }
-  // A zero that is added makes 0 of -0.
+  // Adding zero turns -0 into 0.
   return left.defined() ? left.add(0.0) : right.defined() ? right.add(0.0) : left;
 }
 
@@ -46,7 +46,7 @@ std::unique_ptr<ShardTraffic> ShardTraffic::make(TrafficOptions options,
 
 void ShardTraffic::reduce(ShardUnit& unit, std::vector<at::Tensor> gradients) {
   const at::NoGradGuard no_grad;
-  // At points that all ranks have in common: the sums over replicas must begin in one order.
+  // At points common to all ranks: the sums over replicas must begin in one order.
   while (summing_.size() >= reductions_at_once) {
     sum_first();
   }

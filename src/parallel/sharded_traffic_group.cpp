@@ -1,4 +1,4 @@
-// Values and gradients of sharded parameters through the collectives of a group.
+// Transfers values and gradients of sharded parameters through the collectives of a group.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -16,7 +16,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Flat tensors, one for each pack and rank: padded to equal sizes to gather, of the ranks' own sizes to reduce.
+/// Flat tensors, one per pack and rank: padded to equal sizes for gathers, of the ranks' sizes for reductions.
 class GroupTraffic final : public ShardTraffic {
  public:
   explicit GroupTraffic(TrafficOptions options) : ShardTraffic(std::move(options)) {}
@@ -25,7 +25,7 @@ class GroupTraffic final : public ShardTraffic {
 
   void start_gather(ShardUnit& unit) override {
     const at::NoGradGuard no_grad;
-    const c10::InferenceMode normal(false);  // an evaluation may be the first to need the values
+    const c10::InferenceMode normal(false);  // an evaluation may need the values first
     Gather& gather = gathers_[&unit];
     for (ShardUnit::Pack& pack : unit.packs()) {
       PackGather one;
@@ -63,7 +63,7 @@ class GroupTraffic final : public ShardTraffic {
   };
   using Gather = std::vector<PackGather>;
   struct GroupReduction final : Reduction {
-    std::vector<at::Tensor> parts;  // one for each pack, of all ranks
+    std::vector<at::Tensor> parts;  // one per pack, of all ranks
     std::vector<Work> travelling;
   };
 
@@ -89,7 +89,7 @@ class GroupTraffic final : public ShardTraffic {
     std::int64_t offset = 0;
     for (const std::size_t member : pack.members) {
       const ShardedParameter& parameter = unit.parameters()[member];
-      // Not detach(): saved tensors would count the copy as a change. That of a plain parameter is one.
+      // Not detach(): saved tensors would count the copy as a change. For a plain parameter it is a change.
       const at::Tensor whole = unit.layout().plain ? parameter.whole.detach() : parameter.whole.variable_data();
       at::Tensor to = take_rows(whole, unit.range(parameter, rank));
       to.copy_(part.narrow(0, offset, to.numel()).view(to.sizes()));
@@ -97,7 +97,7 @@ class GroupTraffic final : public ShardTraffic {
     }
   }
 
-  // The parts of all ranks one behind the other; each ends with one number per parameter: whether this rank has one.
+  // Concatenates the parts of all ranks; each ends with one number per parameter: whether this rank has a gradient.
   std::unique_ptr<Reduction> start_reduce(ShardUnit& unit, const std::vector<at::Tensor>& gradients) override {
     const c10::InferenceMode normal(false);
     auto out = std::make_unique<GroupReduction>();

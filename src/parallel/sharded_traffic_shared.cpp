@@ -1,4 +1,4 @@
-// Values and gradients of sharded parameters through memory that the processes of one machine share.
+// Transfers values and gradients of sharded parameters through memory that processes of one machine share.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -22,7 +22,7 @@ namespace danling::inline v0::detail {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-constexpr std::size_t outboxes = 2;          // reductions that travel at once
+constexpr std::size_t outboxes = 2;          // reductions in flight
 constexpr std::int64_t sum_block = 1 << 14;  // elements that stay in the cache between two additions
 
 std::size_t in_lines(std::size_t bytes) { return (bytes + cache_line - 1) / cache_line * cache_line; }
@@ -31,13 +31,14 @@ std::size_t bytes_as(const at::Tensor& tensor, at::ScalarType dtype) {
   return in_lines(static_cast<std::size_t>(tensor.numel()) * c10::elementSize(dtype));
 }
 
-/// Whole parameters lie in the memory once for all ranks, so that a gather copies nothing: a rank's rows are a part of
-/// them where they have the type in which the model computes; else each rank converts its rows into them. Plain
-/// parameters, which a program may write to, are copied out of it.
+/// The memory holds whole parameters once for all ranks, so that a gather copies nothing. A rank's rows are a part of
+/// it if they have the dtype in which the model computes; otherwise each rank converts its rows into it. Plain
+/// parameters, which a program may write to, are copied from it.
 ///
-/// Two flags for the values, whose number counts the times that rows may have changed: `ready`, after a rank's rows,
-/// and `done`, after it has read those of all. Two for the gradients, whose number counts reductions: `filled`, after a
-/// rank has copied what the others get to its outbox, and `added`, after it has read theirs.
+/// Two flags for the values; their number counts possible changes of the rows: `ready`, set after a rank's rows are
+/// written, and `done`, set after it has read those of all. Two flags for the gradients; their number counts
+/// reductions: `filled`, set after a rank has copied the others' gradients to its outbox, and `added`, set after it has
+/// read theirs.
 class SharedTraffic final : public ShardTraffic {
  public:
   SharedTraffic(TrafficOptions options, std::shared_ptr<SharedMemory> values, std::shared_ptr<SharedMemory> gradients)
@@ -59,7 +60,7 @@ class SharedTraffic final : public ShardTraffic {
     return out;
   }
 
-  /// One byte for each parameter first: whether the rank has a gradient.
+  /// Begins with one byte per parameter: whether the rank has a gradient.
   static std::size_t outbox_bytes(ShardUnit& unit) {
     std::size_t out = in_lines(unit.parameters().size());
     for (const ShardUnit::Pack& pack : unit.packs()) {
@@ -86,7 +87,7 @@ class SharedTraffic final : public ShardTraffic {
         }
         for (const std::size_t member : pack.members) {
           ShardedParameter& parameter = unit->parameters()[member];
-          // A version of its own: a graph has saved the whole.
+          // A separate version counter: a graph has saved the whole tensor.
           const at::Tensor rows = own_area(*unit, member).variable_data();
           rows.copy_(parameter.rows.detach());
           const bool trains = parameter.rows.requires_grad();
@@ -184,7 +185,7 @@ class SharedTraffic final : public ShardTraffic {
   enum GradientFlag : std::size_t { filled, added };
   struct SharedReduction final : Reduction {
     std::uint32_t number = 0;
-    std::vector<at::Tensor> own;  // of each pack: what this rank's rows get from it
+    std::vector<at::Tensor> own;  // per pack: the part for this rank's rows
   };
 
   at::Tensor tensor_at(std::byte* memory, const at::Tensor& like) const {
@@ -243,7 +244,7 @@ class SharedTraffic final : public ShardTraffic {
 
   // ---- gradients ----------------------------------------------------------------------------------------------------
 
-  /// The outbox of a rank, for a reduction's number.
+  /// The outbox of a rank for reduction number `number`.
   std::byte* outbox(int rank, std::uint32_t number) const {
     return gradients_->part(rank) + (number - 1) % outboxes * outbox_;
   }
@@ -289,7 +290,7 @@ class SharedTraffic final : public ShardTraffic {
     return out;
   }
 
-  /// Copies the rows of the other ranks: those before and behind this rank's.
+  /// Copies the rows of the other ranks: those before and after this rank's.
   static void send(const ShardedParameter& parameter, const at::Tensor& gradient, const RowRange& own,
                    std::byte* memory, at::ScalarType dtype) {
     const at::Tensor box = at::from_blob(memory, gradient.sizes(), at::TensorOptions().dtype(dtype));
@@ -337,7 +338,8 @@ class SharedTraffic final : public ShardTraffic {
                         c10::elementSize(reduce_dtype(unit, pack));
   }
 
-  /// The sum of all ranks in `rows`, which has this rank's numbers. Returns how many ranks have some.
+  /// Writes the sum over all ranks to `rows`, which holds this rank's values. Returns the number of ranks with a
+  /// gradient.
   std::int64_t add(const SharedReduction& reduction, std::size_t member, const at::Tensor& rows, std::size_t offset,
                    at::ScalarType dtype) {
     std::vector<at::Tensor> of_rank;
@@ -352,12 +354,12 @@ class SharedTraffic final : public ShardTraffic {
       }
     }
     if (having == 0) {
-      rows.zero_();  // replicas, whose groups may have gradients, add these rows to theirs
+      rows.zero_();  // replicas, whose groups may have gradients, add theirs to these rows
     }
     if (having == 0 || rows.numel() == 0) {
       return having;
     }
-    // Blocks where there are sums of sums, which would leave the cache.
+    // Works in blocks if there are nested sums, which would leave the cache.
     const std::int64_t block = group().size() == 2 ? rows.numel() : sum_block;
     for (std::int64_t begin = 0; begin < rows.numel(); begin += block) {
       const std::int64_t count = std::min(block, rows.numel() - begin);
@@ -367,7 +369,7 @@ class SharedTraffic final : public ShardTraffic {
     return having;
   }
 
-  /// The sum over ranks first to last in `result`, or in scratch memory; undefined where none has a gradient.
+  /// The sum over ranks first to last, in `result` or scratch memory; undefined if none has a gradient.
   at::Tensor sum_of(const std::vector<at::Tensor>& of_rank, std::int64_t begin, std::int64_t count, std::size_t first,
                     std::size_t last, std::size_t slot, at::Tensor* result) {
     if (last - first == 1) {
@@ -388,7 +390,7 @@ class SharedTraffic final : public ShardTraffic {
     if (left.defined() && right.defined()) {
       return at::add_out(out, left, right);
     }
-    // A zero that is added makes 0 of -0.
+    // Adding zero turns -0 into 0.
     return out.copy_(left.defined() ? left : right).add_(0.0);
   }
 
@@ -402,12 +404,12 @@ class SharedTraffic final : public ShardTraffic {
 
   std::shared_ptr<SharedMemory> values_, gradients_;
   std::vector<ShardUnit*> units_;
-  std::map<const ShardUnit*, std::vector<at::Tensor>> areas_;  // whole, of all ranks, by parameter
-  std::size_t outbox_ = 0;                                     // bytes
+  std::map<const ShardUnit*, std::vector<at::Tensor>> areas_;  // whole tensors of all ranks, by parameter
+  std::size_t outbox_ = 0;                                     // size in bytes
   std::vector<at::Tensor> scratch_;
   std::uint32_t turn_ = 0, ended_ = 0, reductions_ = 0;
-  bool has_changed_ = true;  // rows, perhaps
-  bool is_ready_ = false;    // the rows of all in this turn
+  bool has_changed_ = true;  // rows may have changed
+  bool is_ready_ = false;    // the rows of all ranks are ready in this turn
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace danling::inline v0::parallel {
 namespace {
 
-/// Two ranks never have the same lower half, which is all that the host's generator takes.
+/// No two ranks have the same lower half: the host's generator uses only that.
 std::uint64_t slice_seed(std::uint64_t number, int rank) {
   const auto low = static_cast<std::uint32_t>(number) + static_cast<std::uint32_t>(rank + 1) * 0x9E3779B9U;
   return (number & 0xFFFFFFFF00000000U) | low;

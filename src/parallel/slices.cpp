@@ -18,7 +18,7 @@ struct Entry {
   std::vector<Slice> slices;
 };
 
-/// By address; an entry whose parameter is gone belongs to nobody.
+/// Keyed by address; ignores an entry whose parameter is destroyed.
 struct Table {
   std::mutex mutex;
   std::unordered_map<const c10::TensorImpl*, Entry> entries;

@@ -1,4 +1,4 @@
-// The computations of sliced layers.
+// Computations of sliced layers.
 #include <danling/core/error.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 
@@ -51,7 +51,7 @@ at::Tensor row_linear(const at::Tensor& input, const at::Tensor& weight, const a
   if (!bias.defined()) {
     return out;
   }
-  // Each rank adds it to its part of the sequences: its gradients are addends.
+  // Each rank adds the bias to its part of the sequences: its gradients are addends.
   return out + (options.sequence_parallel ? copy_to_group(bias, group) : bias).to(out.scalar_type());
 }
 
@@ -65,10 +65,10 @@ at::Tensor vocab_embedding(const at::Tensor& weight, const at::Tensor& indices, 
   if (rows == 0) {
     auto sizes = indices.sizes().vec();
     sizes.push_back(weight.size(1));
-    // The sum of no rows: the graph is that of the other ranks.
+    // The sum over no rows: builds the graph that the other ranks have.
     out = at::zeros(sizes, weight.options()) + weight.sum();
   } else {
-    // An index outside of the table is in the first or last part, whose lookup throws.
+    // The first or last part gets an index out of range; its lookup throws.
     at::Tensor mine = options.begin > 0 ? indices.ge(options.begin) : at::ones_like(indices, at::kBool);
     if (end < options.num_embeddings) {
       mine.logical_and_(indices.lt(end));

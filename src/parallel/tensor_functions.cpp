@@ -25,13 +25,13 @@ namespace {
 
 enum class Exchange { none, sum, concatenate, slice, sum_slice };
 
-/// The exchange of a forward pass, and that of gradients in the backward pass.
+/// The collective of a forward pass, and that of its backward pass.
 struct TensorExchange final : torch::CustomClassHolder {
   const char* name;
   Group group;
   Exchange forward, backward;
   std::int64_t dim = 0;
-  std::vector<std::int64_t> sizes = {};  // of the ranks' parts along `dim`
+  std::vector<std::int64_t> sizes = {};  // sizes of the ranks' parts along `dim`
 };
 
 at::Tensor sum_of(const at::Tensor& input, const Group& group) {
@@ -43,12 +43,12 @@ at::Tensor sum_of(const at::Tensor& input, const Group& group) {
 at::Tensor own_part(const at::Tensor& input, const TensorExchange& of) {
   const auto rank = static_cast<std::size_t>(of.group.rank());
   const auto begin = std::accumulate(of.sizes.begin(), of.sizes.begin() + of.group.rank(), std::int64_t{0});
-  // A copy: a view would keep the whole alive.
+  // A copy: a view would keep the whole tensor alive.
   return input.narrow(of.dim, begin, of.sizes[rank]).clone(at::MemoryFormat::Contiguous);
 }
 
 at::Tensor concatenated(const at::Tensor& input, const TensorExchange& of, std::vector<std::int64_t>* sizes) {
-  // A group gathers rows: dimension 0 may differ.
+  // A group gathers rows: only dimension 0 may differ.
   const auto parts = of.group.all_gather(input.movedim(of.dim, 0).contiguous());
   if (sizes != nullptr) {
     for (const at::Tensor& part : parts) {
@@ -90,7 +90,7 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     if (exchange->forward == Exchange::none) {
       return at::alias(out);
     }
-    // Where nothing had to be moved it is a view of what was received, which no operator could change in place.
+    // If nothing was moved, it is a view of the received tensor, which no operator could change in place.
     return out.is_view() ? out.variable_data() : out;
   }
 

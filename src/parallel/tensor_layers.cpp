@@ -34,7 +34,7 @@ void ParallelLayer::parallelize(const ParallelContext& context, std::string_view
 
 namespace {
 
-/// As LinearImpl::reset_parameters().
+/// Initializes as LinearImpl::reset_parameters().
 void fill_linear(at::Tensor& weight, at::Tensor& bias) {
   torch::nn::init::kaiming_uniform_(weight, std::sqrt(5));
   if (bias.defined()) {

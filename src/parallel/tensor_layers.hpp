@@ -1,4 +1,4 @@
-// Computation of sliced layers: for layers of danling, and for parameters of LibTorch's layers.
+// Computation of sliced layers: for danling's layers, and for parameters of LibTorch's layers.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct ColumnLinear {
   bool sequence_parallel = false;
   std::int64_t sequence_dim = 1;
 };
-/// Before and after the product of the input and this rank's weight.
+/// Called before and after the product of the input and this rank's weight.
 at::Tensor column_input(const at::Tensor& input, const Group& group, const ColumnLinear& options);
 at::Tensor column_output(const at::Tensor& product, const Group& group, const ColumnLinear& options);
-/// @param bias  this rank's; undefined without
+/// @param bias  bias of this rank; undefined without one
 at::Tensor column_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
                          const ColumnLinear& options);
 
@@ -27,10 +27,10 @@ struct RowLinear {
   bool input_is_parallel = true;
   bool sequence_parallel = false;
   std::int64_t sequence_dim = 1;
-  std::vector<std::int64_t> input_sizes = {};  ///< of the ranks, for a whole input
+  std::vector<std::int64_t> input_sizes = {};  ///< sizes of the ranks' inputs, for a whole input
 };
-/// Before and after the product. The bias comes after.
-/// @param features  of this rank's weight
+/// Called before and after the product. The bias is added afterwards.
+/// @param features  number of inputs of this rank's weight
 at::Tensor row_input(const at::Tensor& input, std::int64_t features, const Group& group, const RowLinear& options);
 at::Tensor row_output(const at::Tensor& product, const Group& group, const RowLinear& options);
 at::Tensor row_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
@@ -39,9 +39,9 @@ at::Tensor row_linear(const at::Tensor& input, const at::Tensor& weight, const a
 struct VocabEmbedding {
   bool sequence_parallel = false;
   std::int64_t sequence_dim = 1;
-  std::int64_t begin = 0;  ///< of this rank's rows
+  std::int64_t begin = 0;  ///< first row of this rank
   std::int64_t num_embeddings = 0;
-  std::optional<std::int64_t> padding_idx = {};  ///< that the operator is not given
+  std::optional<std::int64_t> padding_idx = {};  ///< not passed to the operator
 };
 /// @param padding_idx  -1: none
 at::Tensor vocab_embedding(const at::Tensor& weight, const at::Tensor& indices, std::int64_t padding_idx,

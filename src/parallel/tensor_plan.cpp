@@ -29,13 +29,13 @@ using danling::detail::ParameterStyle;
 
 constexpr std::string_view plan_name = "parallel.plan";
 
-/// Where the plan's slices go.
+/// The axis over which the plan slices.
 struct PlanAxis {
   Group group;
   std::string_view name;
 };
 
-/// A module of LibTorch, and the rule that it follows.
+/// A module of LibTorch, and the rule that applies to it.
 struct PlannedModule {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
@@ -52,7 +52,7 @@ void refuse_options(const PlannedModule& of, std::initializer_list<std::pair<boo
   }
 }
 
-/// Adds a style to those that the parameter has: a tied one has several.
+/// Adds a style to the parameter's styles: a tied parameter has several.
 template <class Change>
 void add_style(const at::Tensor& parameter, std::string_view name, const Group& group, const Change& change) {
   const auto* known = danling::detail::shard_meta(parameter);
@@ -163,11 +163,11 @@ void follow_rule(const PlannedModule& of, const PlanAxis& axis) {
     fail<ConfigError>(plan_name, "expected a torch::nn::Linear or Embedding, got ", of.text(),
                       dynamic_cast<const Parallelizable*>(of.module.get()) != nullptr
                           ? ", which slices itself"
-                          : "; let the pattern end in the layer's name and $");
+                          : "; end the pattern with the layer's name and $");
   }
 }
 
-/// Of the layers that a rule can slice, the first eight.
+/// Names of the first eight layers that a rule can slice.
 std::string names_of_layers(const torch::nn::Module& module) {
   std::vector<std::string> names;
   for (const auto& entry : module.named_modules("", /*include_self=*/false)) {
@@ -183,7 +183,7 @@ std::string names_of_layers(const torch::nn::Module& module) {
                        : join(names) + (more > 0 ? concat(" and ", more, " more") : std::string());
 }
 
-/// The modules by the first rule that matches each.
+/// Finds the modules, each with the first rule that matches it.
 std::vector<PlannedModule> match_rules(const torch::nn::Module& module, const TensorParallelPlan& plan) {
   std::vector<std::regex> patterns;
   for (const TensorParallelRule& rule : plan) {

@@ -1,4 +1,4 @@
-// Parameters of which a rank keeps one part.
+// Slices parameters: a rank keeps one part.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace danling::inline v0::detail {
 
-/// Where this rank's part begins.
+/// Start of this rank's part.
 std::int64_t part_offset(const std::vector<std::int64_t>& sizes, int rank);
 
-/// Keeps this rank's part of the parameter of rank 0, along `dim`, and calls set_slices(). A parameter that is
-/// sliced in this way already stays as it is: two layers may share one. All ranks.
-/// @param sizes  of the ranks' parts
-/// @throws StateError for one that is sliced in another way over the axis, or sharded
+/// Keeps this rank's part of the parameter of rank 0, along `dim`, and calls set_slices(). Does not change a parameter
+/// that is already sliced this way: two layers may share it. Every rank must call it.
+/// @param sizes  sizes of the ranks' parts
+/// @throws StateError for a parameter that is sharded, or sliced in another way over the axis
 void slice_parameter(const at::Tensor& parameter, std::string_view name, const Group& group, std::string_view axis,
                      std::int64_t dim, const std::vector<std::int64_t>& sizes);
 

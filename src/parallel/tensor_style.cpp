@@ -28,7 +28,7 @@ const ShardMeta* sliced_meta(const c10::IValue& value) {
   return meta != nullptr && meta->style != nullptr && meta->style->is_sliced() ? meta : nullptr;
 }
 
-/// That of an argument; null unless it is the only slice among the first `count`.
+/// The style of an argument; null unless it is the only slice among the first `count`.
 const ShardMeta* only_sliced(const c10::IValue* arguments, std::size_t at, std::size_t count) {
   for (std::size_t other = 0; other < count; ++other) {
     if (other != at && sliced_meta(arguments[other]) != nullptr) {
@@ -38,7 +38,7 @@ const ShardMeta* only_sliced(const c10::IValue* arguments, std::size_t at, std::
   return sliced_meta(arguments[at]);
 }
 
-/// Operators of LibTorch still gather it where it is sharded too.
+/// If it is sharded too, operators of LibTorch gather it.
 at::Tensor plain_weight(const at::Tensor& tensor, const ShardMeta& meta) {
   if (!meta.values.defined()) {
     return without_style(tensor);
@@ -53,7 +53,7 @@ at::Tensor plain_weight(const at::Tensor& tensor, const ShardMeta& meta) {
                    op.operator_name().name, " of it; write the layer with dl::parallel's, or leave it out of the plan");
 }
 
-/// How a product uses the style: an embedding of the vocabulary that is the output layer too returns logits of its
+/// The column style for a product: an embedding of the vocabulary that is also the output layer returns logits of its
 /// classes.
 std::optional<ColumnLinear> column_of(const ParameterStyle& style) {
   if (style.column || !style.vocab) {
@@ -67,7 +67,7 @@ at::Tensor styled_product(const c10::OperatorHandle& op, const ShardMeta& meta, 
                           std::int64_t features, const Product& product) {
   const ParameterStyle& style = *meta.style;
   if (const auto column = column_of(style)) {
-    // F::linear adds a bias to the result: to the whole one where that is gathered.
+    // F::linear adds a bias to the result: if the output is gathered, to the whole result.
     return column_output(product(column_input(input, style.group, *column), !column->gather_output), style.group,
                          *column);
   }
@@ -237,7 +237,7 @@ KeepsStyle keeps_style(const c10::OperatorHandle& op, const torch::jit::Stack& s
     const auto dims = arguments[1].toIntVector();
     is_transposed = !dims.empty() && dims[0] % 2 != 0;
   } else if (name == "aten::detach" || name == "aten::empty_like") {
-    // Averages of weights are made so, and take the place of the parameter by set_data().
+    // Weight averages are created this way, and replace the parameter through set_data().
     return KeepsStyle::detached;
   }
   return is_transposed ? KeepsStyle::transposed : KeepsStyle::same;

@@ -1,4 +1,4 @@
-// Operators on a parameter that is a slice of LibTorch's layer: tensor parallel without layers of its own.
+// Operators on a parameter that is a slice of a LibTorch layer: tensor parallel without replacing layers.
 #pragma once
 
 #include <optional>
@@ -14,14 +14,14 @@
 
 namespace danling::inline v0::detail {
 
-/// Set are the uses that the plan gave it; a tied parameter has two.
+/// The uses that the plan allows; a tied parameter has two.
 struct ParameterStyle {
   Group group;
   std::optional<ColumnLinear> column;
   std::optional<RowLinear> row;
   std::optional<VocabEmbedding> vocab;
   std::optional<ColumnLinear> embedding_columns;
-  /// Used on a part of the sequences: whole, but its gradients are addends.
+  /// The parameter is whole and used on a part of the sequences: its gradients are addends.
   bool sums_gradients = false;
 
   bool is_sliced() const { return column || row || vocab || embedding_columns; }
@@ -31,21 +31,21 @@ struct ParameterStyle {
 enum class StyledOperator { none, linear, matmul, addmm, embedding, unknown_product };
 StyledOperator styled_operator(const c10::OperatorName& name);
 
-/// Computes an operator whose parameter has a style, in place of the operator: takes its arguments from the stack, and
-/// leaves the result there. False where no argument is a slice.
+/// Computes an operator whose parameter has a style, instead of the operator: pops its arguments from the stack and
+/// pushes the result. Returns false if no argument is a slice.
 /// @throws StateError for a use that the style does not have
 bool call_styled(StyledOperator kind, const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-/// The values for an operator that is not one of those; with `sums_gradients` their gradients are summed over ranks.
-/// @param keeps  whether the result has the style in its turn
+/// The values for any other operator; with `sums_gradients`, their gradients are summed over ranks.
+/// @param keeps  whether the result has the style too
 at::Tensor values_of(const at::Tensor& tensor, const ShardMeta& meta, bool keeps);
-/// Whether the operator returns the parameter's values in its shape, or transposed: results keep the style.
+/// How the operator returns the parameter's values: not, in its shape, or transposed; the result then keeps the style.
 enum class KeepsStyle { no, same, transposed, detached };
 bool may_keep_style(const c10::OperatorName& name);
 /// Of an operator that may.
 KeepsStyle keeps_style(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 bool sums_gradients(const ShardMeta& meta);
-/// @throws StateError where a graph would miss what other ranks add
+/// @throws StateError if a graph would lack the contribution of other ranks
 void check_unstyled_use(const c10::OperatorHandle& op, const ShardMeta& meta, const at::Tensor& tensor);
 
 }  // namespace danling::inline v0::detail

@@ -64,7 +64,7 @@ ParallelTopology::ParallelTopology(std::int64_t world_size, std::int64_t rank, s
     }
     check<ConfigError>(axis.degree >= 1, where, "expected a degree of 1 or more, or -1, for axis ", quote(axis.name),
                        " of the ", label, ", got ", axis.degree);
-    // Beyond the world it is wrong already; the product of what follows could not be represented.
+    // Limited just above the world size, which is an error already: the product could overflow.
     known = std::min(known * std::min(axis.degree, world_size + 1), world_size + 1);
   }
   if (open) {
@@ -74,7 +74,7 @@ ParallelTopology::ParallelTopology(std::int64_t world_size, std::int64_t rank, s
   }
   check<ConfigError>(open || known == world_size, where, "expected axes of the ", label, " that multiply to the ",
                      world_size, " processes, got ", product_text(axes_),
-                     "; start as many processes, or set one axis to -1: what the others leave");
+                     "; start as many processes, or set one axis to -1, for the remaining processes");
   for (const ParallelAxis& axis : axes_) {
     domains_.push_back({axis.name, {axis.name}});
   }

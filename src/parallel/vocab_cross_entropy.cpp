@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::string_view loss_name = "parallel.vocab_cross_entropy";
 
-/// Of one rank, among all classes.
+/// This rank's classes among all.
 struct ClassRange {
   std::int64_t begin = 0, end = 0, all = 0;
 };
@@ -59,7 +59,7 @@ struct ClassLoss : torch::CustomClassHolder {
   double smoothing = 0;
 };
 
-/// Of rows of logits (rows, this rank's classes): one loss a row, 0 for ignored ones.
+/// Loss over rows of logits (rows, this rank's classes): one value per row, 0 for ignored targets.
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& target, const c10::intrusive_ptr<ClassLoss>& loss) {
@@ -72,8 +72,8 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     loss->group.all_reduce(maximum, ReduceOp::max);
     const at::Tensor shifted = values - maximum.unsqueeze(1);
 
-    // Targets of other ranks read the first class here. A target outside of all classes is in the first or last slice,
-    // where gather throws.
+    // Targets of other ranks read the first class here. A target out of range is in the first or last slice, where
+    // gather throws.
     at::Tensor elsewhere = target.eq(loss->ignored);
     if (classes.begin > 0) {
       elsewhere.logical_or_(target.lt(classes.begin));
@@ -166,7 +166,7 @@ at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tens
     return each.view(target.sizes());
   }
   const at::Tensor sum = each.sum();
-  // Of the targets that count; 0 / 0 without any, as F::cross_entropy.
+  // Divided by the counted targets; 0 / 0 without any, as F::cross_entropy.
   return std::holds_alternative<torch::enumtype::kSum>(options.reduction())
              ? sum
              : sum / flat.ne(options.ignore_index()).sum().to(sum.scalar_type());

@@ -361,7 +361,7 @@ TEST_CASE("PipelineSchedule: what does not fit is refused", "[parallel][pipeline
   auto late = plan;
   std::swap(late.actions[0][0], late.actions[0][1]);
   CHECK(refused({{0, same}, {1, same}}, late) ==
-        "[pipeline.schedule] LoopedBFS: expected each rank to begin with micro-batch 0, which has news of the step, "
+        "[pipeline.schedule] LoopedBFS: expected each rank to begin with micro-batch 0, which announces the step, "
         "got 0F1");
 
   PipelineSchedule schedule(plan, {{0, same}, {1, same}}, Group());

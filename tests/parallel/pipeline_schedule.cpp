@@ -156,7 +156,7 @@ TEST_CASE("pipeline_schedule: plans of a program are checked", "[parallel][pipel
   PipelinePlan crossed = plan;  // rank 0 waits for a gradient before it sends what that needs
   std::swap(crossed.actions[0][0], crossed.actions[0][2]);
   CHECK(error_of<ConfigError>([&] { check_plan(crossed); }) ==
-        "[pipeline.plan] 1F1B: expected an order in which some rank can go on, got rank 0 at 0B0, rank 1 at 1F0");
+        "[pipeline.plan] 1F1B: expected an order without deadlock, got rank 0 at 0B0, rank 1 at 1F0");
   PipelinePlan twice = plan;
   twice.actions[1][1] = twice.actions[1][0];
   CHECK(error_of<ConfigError>([&] { check_plan(twice); }) ==

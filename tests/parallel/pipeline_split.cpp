@@ -132,7 +132,7 @@ TEST_CASE("split_by_names: names that do not fit are refused", "[parallel][pipel
         "[pipeline.split] expected names of modules in the model, got \"layer.0\", \"tail\"; the model's children: "
         "\"embed\", \"layers\", \"head\", \"unknown\"");
   CHECK(refused({{"head", "embed", "head"}}) ==
-        "[pipeline.split] expected each module once in a stage, got again \"head\"");
+        "[pipeline.split] expected each module once in a stage, got repeated \"head\"");
   CHECK(refused({{"embed"}, {}}) == "[pipeline.split] expected names of modules for each stage, got none for stage 1");
   CHECK(refused({{"embed"}, {"layers.0", "layers.1"}, {"layers.1.0"}}) ==
         "[pipeline.split] expected each parameter in one stage, got layers.1.0.weight in the stages 1 and 2; gradients "

@@ -180,7 +180,7 @@ TEST_CASE("ShardedModel: virtual ranks that no tree shares are refused", "[paral
         "[parallel.fsdp] expected virtual ranks that are a power of two, not below the 1 processes, and a multiple of "
         "them with replicas, got 3");
   CHECK(error_of<danling::StateError>([] { ShardedModel(OddNet().ptr(), Group()).end_shard(); }) ==
-        "[parallel.fsdp] expected ShardOptions::virtual_ranks, got end_shard() without");
+        "[parallel.fsdp] expected ShardOptions::virtual_ranks for end_shard(), got 0");
 }
 
 }  // namespace

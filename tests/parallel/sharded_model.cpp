@@ -433,9 +433,10 @@ TEST_CASE("ShardedModel: what cannot be sharded is refused before anything chang
     }
     Tensor a, b;
   };
-  CHECK(error_of<StateError>([&] { ShardedModel(std::make_shared<Shared>(), Group(), {}); }) ==
-        "[parallel.fsdp] expected parameters with memory of their own, got 'b' in that of 'a'; register one parameter "
-        "in both places");
+  CHECK(
+      error_of<StateError>([&] { ShardedModel(std::make_shared<Shared>(), Group(), {}); }) ==
+      "[parallel.fsdp] expected parameters that share no memory, got 'b' in the memory of 'a'; register one parameter "
+      "in both places");
   CHECK(net->forward(randn({1, 6}, 1)).defined());
   check_ranks(run_ranks(2,
                         [](const Group& group) {

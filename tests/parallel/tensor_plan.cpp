@@ -372,7 +372,7 @@ TEST_CASE("parallelize_module: refuses plans that do not fit, with or without ra
   CHECK(refused({.pattern = "("}).starts_with("[parallel.plan] expected regular expressions, got '(': "));
   CHECK(refused({.pattern = "norm"}) ==
         "[parallel.plan] expected a torch::nn::Linear or Embedding, got colwise for 'norm', a "
-        "torch::nn::LayerNormImpl; let the pattern end in the layer's name and $");
+        "torch::nn::LayerNormImpl; end the pattern with the layer's name and $");
   CHECK(refused({.pattern = "own"}) ==
         "[parallel.plan] expected a torch::nn::Linear or Embedding, got colwise for 'own', a "
         "danling::v0::parallel::ColumnParallelLinearImpl, which slices itself");

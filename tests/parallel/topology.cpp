@@ -86,7 +86,7 @@ TEST_CASE("ParallelTopology: what does not fit the world is refused with the ari
   };
   CHECK(message(4, {{"replicate", 3}, {"shard", 1}}) ==
         "[parallel.topology] expected axes of the parallel topology that multiply to the 4 processes, got replicate(3) "
-        "* shard(1); start as many processes, or set one axis to -1: what the others leave");
+        "* shard(1); start as many processes, or set one axis to -1, for the remaining processes");
   CHECK(message(4, {{"replicate", 3}, {"shard", -1}}) ==
         "[parallel.topology] expected the 4 processes to be a multiple of the known axes of the parallel topology, got "
         "replicate(3) * shard(-1)");

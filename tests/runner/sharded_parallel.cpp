@@ -286,7 +286,7 @@ TEST_CASE("fsdp: without axes the stack says what all processes share", "[runner
   CHECK(error_of<dl::ConfigError>([&] { dl::detail::topology_of(config, 4, 0); }) ==
         "[parallel.topology] expected axes of the grid (parallel.axes) that multiply to the 4 processes, got "
         "replicate(1) * shard(3) * context(1) * pipeline(1) * tensor(1) * expert(1) * expert_tensor(1); start as many "
-        "processes, or set one axis to -1: what the others leave");
+        "processes, or set one axis to -1, for the remaining processes");
 }
 
 TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][fsdp]") {

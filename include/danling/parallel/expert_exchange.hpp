@@ -1,4 +1,4 @@
-// all_to_all with gradients: rows that other ranks compute.
+// all_to_all with gradients: sends rows to the ranks that process them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +9,11 @@
 namespace danling::inline v0::parallel {
 
 /// Sends the first `sent[0]` of `rows` to rank 0, the next `sent[1]` to rank 1, and so on; returns `received[r]` rows
-/// of each rank r, in the order of ranks. The backward pass sends their gradients back. Called by all ranks of the
-/// group, in the backward pass too; a group alone returns `rows`. No second derivatives.
-/// @param rows  [sum of `sent`, ...], alike on all ranks but for the first size
-/// @throws DistributedError on all ranks for counts that do not add up to the rows; where a rank got another number of
-///         rows than `received`, on that rank
+/// of each rank r, in rank order. The backward pass sends the gradients back. Every rank of the group must call it, and
+/// run its backward pass; a group of one returns `rows`. No second derivatives.
+/// @param rows  [sum of `sent`, ...]; all sizes but the first are equal on all ranks
+/// @throws DistributedError on all ranks when the counts do not add up to the rows; and on a rank that gets another
+///         number of rows than `received`
 at::Tensor all_to_all(const at::Tensor& rows, const Group& group, at::IntArrayRef sent, at::IntArrayRef received);
 
 }  // namespace danling::inline v0::parallel

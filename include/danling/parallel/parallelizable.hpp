@@ -1,4 +1,4 @@
-// The interface of a model that slices its own layers.
+// Interface of a model that slices its layers.
 #pragma once
 
 namespace danling::inline v0 {
@@ -7,7 +7,7 @@ class ParallelContext;
 
 namespace danling::inline v0::parallel {
 
-/// Base of modules that become slices of themselves:
+/// Base of modules that can reduce themselves to slices:
 ///
 ///     struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
 ///       void parallelize(const dl::ParallelContext& context) override {
@@ -17,8 +17,8 @@ namespace danling::inline v0::parallel {
 class Parallelizable {
  public:
   virtual ~Parallelizable();
-  /// Keeps this rank's slices of the parameters. Called once, by all ranks, before an optimizer is made: parameters
-  /// keep their addresses and change their sizes. (DanLing: model.parallelize)
+  /// Keeps this rank's slices of the parameters. Every rank must call it once, before an optimizer is created:
+  /// parameters keep their addresses and change their sizes. (DanLing: model.parallelize)
   virtual void parallelize(const ParallelContext& context) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Parts of a model for the stages of a pipeline: by names of its modules, or as the model builds them.
+// Splits a model into pipeline stages: by module names, or by the model.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,13 @@ class PipelineModule {
   virtual std::vector<at::Tensor> forward_stage(const std::vector<at::Tensor>& inputs) = 0;
 };
 
-/// A model that builds its own parts. (DanLing: `model.build_pipeline_model_part`)
+/// A model that builds its parts. (DanLing: `model.build_pipeline_model_part`)
 class PipelineModel {
  public:
   virtual ~PipelineModel() = default;
   /// Called once for each stage of this rank.
-  /// @param names  those of the configuration for this stage; empty without them
-  /// @return a module that `stage_forward` can run; null for the model itself
+  /// @param names  module names from the configuration for this stage; empty without any
+  /// @return a module that `stage_forward` can run; null for the whole model
   virtual std::shared_ptr<torch::nn::Module> build_pipeline_model_part(std::int64_t stage_index,
                                                                        std::int64_t num_stages,
                                                                        const std::vector<std::string>& names,
@@ -49,29 +49,29 @@ class PipelineModel {
 struct PipelinePart {
   std::shared_ptr<torch::nn::Module> module;
   PipelineStage::Forward forward;
-  /// Names of the part's parameters and buffers, and those that they have in the whole model, under which checkpoints
+  /// Maps the names of the part's parameters and buffers to their names in the whole model, under which checkpoints
   /// store them.
   std::map<std::string, std::string> full_names;
 };
 
-/// Runs a module: a PipelineModule, a type of torch::nn that computes one tensor, or a type of `register_stage_type`.
-/// The number of tensors must be one that its `forward` takes.
+/// Returns a function that runs a module: a PipelineModule, a torch::nn type that computes one tensor, or a type of
+/// `register_stage_type`. The stage must have as many tensors as its `forward` takes.
 /// @throws ConfigError naming another type
 PipelineStage::Forward stage_forward(const std::shared_ptr<torch::nn::Module>& module);
 
-/// The named modules of `model`, one after the other; a single one is the part itself. Modules are shared with the
-/// model, not copied. (DanLing: `_build_pipeline_model_part_from_fqns`)
+/// Runs the named modules of `model` in sequence; a single module is the part itself. Shares the modules with the
+/// model. (DanLing: `_build_pipeline_model_part_from_fqns`)
 /// @throws ConfigError for no names, the root's (empty) name, unknown and repeated names, and types that cannot run
 PipelinePart part_by_names(const std::shared_ptr<torch::nn::Module>& model, const std::vector<std::string>& names);
-/// One part for each list. @throws ConfigError also where two stages have the same parameter
+/// One part per list. @throws ConfigError also when two stages have the same parameter
 std::vector<PipelinePart> split_by_names(const std::shared_ptr<torch::nn::Module>& model,
                                          const std::vector<std::vector<std::string>>& names_of_stages);
-/// The part that the model builds where it is a PipelineModel, else that of the names, else the model itself.
+/// Returns the part that a PipelineModel builds; for other models the part of the names, or without names the model.
 /// (DanLing: `build_pipeline_model_part`)
 PipelinePart build_part(const std::shared_ptr<torch::nn::Module>& model, std::int64_t stage_index,
                         std::int64_t num_stages, const std::vector<std::string>& names,
                         const ParallelContext& parallel);
-/// Names of the model's parameters that no list of names covers: they are not trained.
+/// Names of the model's parameters that are in no list of names: they are not trained.
 std::vector<std::string> parameters_without_stage(const torch::nn::Module& model,
                                                   const std::vector<std::vector<std::string>>& names_of_stages);
 
@@ -89,7 +89,7 @@ std::vector<at::Tensor> as_tensors(std::tuple<Ts...> outputs) {
   return std::apply([](auto&... output) { return std::vector<at::Tensor>{std::move(output)...}; }, outputs);
 }
 
-/// Nothing if `forward` takes another number of tensors.
+/// Empty if `forward` takes another number of tensors.
 template <class M>
 std::optional<std::vector<at::Tensor>> call_forward(M& module, const std::vector<at::Tensor>& in) {
   using T = const at::Tensor&;
@@ -120,8 +120,8 @@ void add_stage_type(std::type_index type, CallForward call);
 
 }  // namespace detail
 
-/// Lets modules of type `M` (`MyBlockImpl`, not its holder) be in stages by name. Its `forward` takes one to three
-/// tensors, or a vector of them, and returns a tensor, a tuple or a vector of them. Safe in several threads.
+/// Allows modules of type `M` (`MyBlockImpl`, not its holder) in stages by name. Its `forward` takes one to three
+/// tensors, or a vector of tensors, and returns a tensor, a tuple or a vector. Thread-safe.
 template <class M>
 void register_stage_type() {
   static_assert(std::is_base_of_v<torch::nn::Module, M>,

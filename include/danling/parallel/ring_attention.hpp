@@ -1,4 +1,4 @@
-// Ring attention: scaled dot product attention over sequences whose parts lie on the ranks of a group.
+// Ring attention: scaled dot product attention over sequences that are split over the ranks of a group.
 #pragma once
 
 #include <cstdint>
@@ -18,41 +18,41 @@ namespace danling::inline v0::parallel {
 
 struct RingAttentionFuncOptions {
   bool is_causal = false;
-  /// Of the products of queries and keys; unset: 1 / sqrt(head dim).
+  /// Factor of the products of queries and keys; unset: 1 / sqrt(head dim).
   std::optional<double> scale = std::nullopt;
   /// Query head h reads the key head h / (query heads / key heads).
   bool enable_gqa = false;
-  /// Which parts of a sequence ranks have; see context_parallel.hpp. Of causal attention only.
+  /// Selects the parts of a sequence that ranks have; see context_parallel.hpp. Only matters for causal attention.
   bool balanced = true;
 };
 
-/// torch's scaled_dot_product_attention of whole sequences, of which each rank has a part (`context_part`). Keys and
-/// values travel around the ring once, and once more in the backward pass, with their gradients; each rank combines the
-/// blocks by their log-sum-exp (Liu et al., 2023). A block travels while the one before is computed. Scores of one pair
-/// of blocks exist at a time; LibTorch's flash kernel on the CPU stores none. No dropout, no mask besides the causal
+/// torch's scaled_dot_product_attention over whole sequences of which each rank has a part (`context_part`). Keys and
+/// values travel around the ring once, and again with their gradients in the backward pass; each rank combines the
+/// blocks by their log-sum-exp (Liu et al., 2023). A block travels while the previous one is computed. Scores exist for
+/// one pair of blocks at a time; LibTorch's flash kernel on the CPU stores none. No dropout, no mask besides the causal
 /// one, no second derivatives.
 ///
-/// Called by all ranks with equal shapes, in the same order; the backward pass too, also on ranks that need no
-/// gradients of their own. Values on a device travel through the host: each of the C-1 steps waits for it.
+/// All ranks must call it with equal shapes, in the same order, and run its backward pass, even ranks that need no
+/// gradients. Values on a device travel through the host: each of the C-1 steps waits for it.
 /// @param query  [batch, heads, local length, head dim]; float64, float32, bfloat16 or float16. Blocks of narrower
-///               types are combined in float32
+///               dtypes are combined in float32
 /// @param key, value  [batch, key heads, local length, head dim]; the head dim of `value` may differ. Causal: as many
 ///               tokens as `query`
-/// @throws DataError for shapes and dtypes that do not fit, DistributedError when those of the ranks differ
+/// @throws DataError for invalid shapes and dtypes, DistributedError when they differ between ranks
 at::Tensor ring_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Group& group,
                           const RingAttentionFuncOptions& options = {});
 
 struct RingAttentionOptions {
   std::int64_t embed_dim = 0;
   std::int64_t num_heads = 1;
-  std::int64_t num_key_heads = 0;  ///< fewer: grouped-query attention; 0: num_heads
+  std::int64_t num_key_heads = 0;  ///< fewer than num_heads: grouped-query attention; 0: num_heads
   bool bias = true;
   bool is_causal = true;
   bool balanced = true;
 };
 
-/// Self attention of several heads: qkv, ring_attention, projection. The same parameters on all ranks; their gradients
-/// are those of the local tokens, so they are summed over `context`, which is in the domain `fsdp`.
+/// Multi-head self attention: qkv, ring_attention, projection. All ranks have the same parameters; their gradients are
+/// those of the local tokens and must be summed over `context`, which is in the domain `fsdp`.
 /// Parameters: qkv [(heads + 2 key heads) head dim, embed], projection [embed, embed].
 class RingAttentionImpl : public torch::nn::Cloneable<RingAttentionImpl> {
  public:
@@ -60,14 +60,14 @@ class RingAttentionImpl : public torch::nn::Cloneable<RingAttentionImpl> {
   /// `context_positions`.
   using Rotate = std::function<void(at::Tensor& query, at::Tensor& key)>;
 
-  /// @throws ConfigError for heads that do not divide
+  /// @throws ConfigError when the heads do not divide the sizes
   explicit RingAttentionImpl(const RingAttentionOptions& options);
 
-  /// Of LibTorch's protocol for clones; draws new parameters.
+  /// Part of LibTorch's clone protocol: draws new parameters.
   void reset() override;
-  /// @param input  [batch, local length, embed_dim], of this rank's part of each sequence
+  /// @param input  [batch, local length, embed_dim], this rank's part of each sequence
   at::Tensor forward(const at::Tensor& input, const Rotate& rotate = {});
-  /// Over the ranks of the axis `context`; alone before.
+  /// Uses the ranks of the axis `context`; before this call the layer works on one process.
   void parallelize(const ParallelContext& context);
   const Group& group() const { return group_; }
   void pretty_print(std::ostream& stream) const override;

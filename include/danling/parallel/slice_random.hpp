@@ -1,4 +1,4 @@
-// Random numbers inside of slices, which differ over the ranks of a group, without a generator that must be saved.
+// Random numbers that differ between the ranks of a group, without an additional generator to save.
 #pragma once
 
 #include <utility>
@@ -12,24 +12,24 @@
 
 namespace danling::inline v0::parallel {
 
-/// While one lives, the default generator of a device draws other numbers on each rank of `group`: for dropout on a
-/// slice of a layer, or on a part of a sequence. All other operators draw from the default generators, which all ranks
-/// of the group must have seeded alike, so that equal tensors have equal dropout on them.
+/// During its lifetime the default generator of a device draws different numbers on each rank of `group`: for dropout
+/// on a slice of a layer or a part of a sequence. All other operators draw from the default generators, which must have
+/// the same seed on all ranks of the group, so that equal tensors get equal dropout on all ranks.
 ///
-/// The numbers derive from one number of the default generator of the host, and the rank. So a checkpoint with the
-/// default generators resumes them, and activation recompute repeats them. A group of one process changes nothing, and
-/// draws nothing. May be nested; for one thread. (Megatron-LM: the model-parallel random state)
+/// The numbers derive from one draw of the host's default generator and the rank: a checkpoint of the default
+/// generators resumes them, and activation recompute repeats them. In a group of one process it changes and draws
+/// nothing. May be nested. Not thread-safe. (Megatron-LM: the model-parallel random state)
 class SliceRandom {
  public:
-  /// @param device  on which the random numbers are drawn
+  /// @param device  device on which the random numbers are drawn
   explicit SliceRandom(const Group& group, at::Device device = at::kCPU);
   ~SliceRandom();
   SliceRandom(const SliceRandom&) = delete;
   SliceRandom& operator=(const SliceRandom&) = delete;
 
  private:
-  at::Generator generator_;  // of the device, while it is changed
-  at::Tensor state_;         // that it had
+  at::Generator generator_;  // generator of the device, while it is changed
+  at::Tensor state_;         // its previous state
 };
 
 }  // namespace danling::inline v0::parallel

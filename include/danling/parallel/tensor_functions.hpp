@@ -1,4 +1,4 @@
-// Differentiable exchanges between ranks that hold slices of one computation.
+// Differentiable collectives for ranks that hold slices of one computation.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,37 @@ class Module;
 
 namespace danling::inline v0::parallel {
 
-/// Lengths of the parts of `size` values on `ranks` ranks, in whole units of `unit` values (the values of an attention
-/// head, say): ceil(units / ranks) units each, the last parts shorter or empty, as in PyTorch's DTensor.
+/// Lengths of the parts of `size` values on `ranks` ranks, in multiples of `unit` values (such as the size of an
+/// attention head): ceil(units / ranks) units each, the last parts shorter or empty, as in PyTorch's DTensor.
 /// @throws ConfigError when `unit` does not divide `size`
 std::vector<std::int64_t> part_sizes(std::int64_t size, int ranks, std::int64_t unit = 1);
 
-// Each is called by all ranks of `group`, in the same order, and so is its backward pass: a tensor requires gradients
-// on all ranks, or on none. `group` of one process: returns its input. Ranks' tensors are equal ("whole"), or slices of
-// one along a dimension, or addends of one. On a device each exchange waits for it unless the group's backend does not.
-// Gradients are not differentiable: a backward pass with create_graph throws StateError. @throws DistributedError.
+// Every rank of `group` must call these functions in the same order, and run their backward passes: a tensor must
+// require gradients on all ranks or on none. In a group of one they return their input. The ranks' tensors are equal
+// ("whole"), slices of a tensor along a dimension, or addends of a tensor. On a device each call waits, unless the
+// group's backend does not. Gradients are not differentiable: a backward pass with create_graph throws StateError.
+// @throws DistributedError.
 
-/// A whole tensor, for a computation of which each rank does a part. Backward: sums the gradients. (Megatron-LM's f)
+/// Returns a whole tensor for a computation that the ranks split. Backward: sums the gradients. (Megatron-LM's f)
 at::Tensor copy_to_group(const at::Tensor& input, const Group& group);
-/// Sums addends. Backward: the gradient as it is. (Megatron-LM's g)
+/// Sums addends. Backward: passes the gradient unchanged. (Megatron-LM's g)
 at::Tensor reduce_from_group(const at::Tensor& input, const Group& group);
-/// Concatenates slices, which may differ in length, for a computation that all ranks do alike. Backward: this rank's
+/// Concatenates slices, which may differ in length, for a computation that all ranks repeat. Backward: this rank's
 /// slice.
 at::Tensor gather_from_group(const at::Tensor& input, const Group& group, std::int64_t dim = -1);
-/// This rank's slice of a whole tensor. Backward: concatenates.
-/// @param sizes  of the slices, one for each rank; part_sizes() when empty
+/// Returns this rank's slice of a whole tensor. Backward: concatenates.
+/// @param sizes  sizes of the slices, one per rank; part_sizes() if empty
 at::Tensor scatter_to_group(const at::Tensor& input, const Group& group, std::int64_t dim = -1,
                             at::IntArrayRef sizes = {});
 
-/// Concatenates parts of sequences, for a computation of which each rank does a part. Backward: sums the gradients,
-/// of which each rank gets those of its part.
+/// Concatenates parts of sequences for a computation that the ranks split. Backward: sums the gradients; each rank gets
+/// those of its part.
 at::Tensor gather_sequence(const at::Tensor& input, const Group& group, std::int64_t dim = 1);
-/// Sums addends, of which each rank gets a part of the sequence: gather_sequence() backwards.
+/// Sums addends and returns this rank's part of the sequence: the transpose of gather_sequence().
 at::Tensor reduce_scatter_sequence(const at::Tensor& input, const Group& group, std::int64_t dim = 1,
                                    at::IntArrayRef sizes = {});
 
-/// Copies parameters and buffers of rank 0, in place, but for slices along `axis`. Called by all ranks.
+/// Copies parameters and buffers of rank 0 to all ranks, in place, except slices along `axis`. Every rank must call it.
 void broadcast_module(const torch::nn::Module& module, const Group& group, std::string_view axis = "tensor");
 
 }  // namespace danling::inline v0::parallel

@@ -1,4 +1,4 @@
-// Layers whose parameters are sliced over the ranks of an axis.
+// Layers with parameters sliced over the ranks of an axis.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@
 
 namespace danling::inline v0::parallel {
 
-/// Base of the layers: made whole, as LibTorch's layers are, and plain until parallelize() keeps this rank's slices.
-/// With a group of one process they stay plain. Parameters keep their names and addresses; set_slices() describes them.
+/// Base of these layers: whole at construction, like LibTorch's layers, until parallelize() keeps this rank's slices.
+/// In a group of one process they stay whole. Parameters keep their names and addresses; set_slices() describes them.
 class ParallelLayer : public torch::nn::Module, public Parallelizable {
  public:
   void parallelize(const ParallelContext& context) final;
-  /// Over another axis than "tensor". Slices are those of the whole parameters of rank 0 of the axis, from which the
-  /// others get them. @throws StateError for a layer that is sliced already.
+  /// Slices over another axis than "tensor". Slices are those of the parameters of rank 0 of the axis, which the other
+  /// ranks receive. @throws StateError for a layer that is already sliced.
   void parallelize(const ParallelContext& context, std::string_view axis);
 
-  /// Of the ranks that have the other slices; this process alone before parallelize().
+  /// The ranks with the other slices; before parallelize() only this process.
   const Group& group() const { return group_; }
 
  protected:
-  /// Keeps the slices of the parameters. `group()` is set, of more than one process.
+  /// Keeps the slices of the parameters. `group()` is set and has more than one process.
   virtual void slice(std::string_view axis) = 0;
 
  private:
@@ -43,20 +43,20 @@ struct ColumnParallelLinearOptions {
   TORCH_ARG(std::int64_t, in_features);
   TORCH_ARG(std::int64_t, out_features);
   TORCH_ARG(bool, bias) = true;
-  /// Whether every rank gets the whole output.
+  /// True: every rank gets the whole output.
   TORCH_ARG(bool, gather_output) = false;
-  /// Whether the input is this rank's part of the sequences, along `sequence_dim`.
+  /// True: the input is this rank's part of the sequences, along `sequence_dim`.
   TORCH_ARG(bool, sequence_parallel) = false;
   TORCH_ARG(std::int64_t, sequence_dim) = 1;
-  /// Number of neighbouring outputs that stay on one rank, such as the size of an attention head.
+  /// Number of consecutive outputs that stay on one rank, such as the size of an attention head.
   TORCH_ARG(std::int64_t, unit) = 1;
 };
 
-/// y = x W^T + b, of which each rank computes some outputs: W is sliced along dimension 0, b too. Parameters and their
+/// y = x W^T + b, where each rank computes some outputs: W and b are sliced along dimension 0. Parameters and their
 /// values are those of torch::nn::Linear: weight [out, in], bias [out]. (Megatron-LM; PyTorch: ColwiseParallel)
 ///
-/// Keys, queries and values of attention in one layer: let the outputs of a head be neighbours, [head, q k v, size], so
-/// that a slice is one range: `unit(3 * head_size)`, and `view({batch, length, -1, 3, head_size})` of the output.
+/// For keys, queries and values in one layer, order the outputs by head, [head, q k v, size], so that a slice is one
+/// range: `unit(3 * head_size)`, and `view({batch, length, -1, 3, head_size})` of the output.
 class ColumnParallelLinearImpl : public ParallelLayer {
  public:
   ColumnParallelLinearImpl(std::int64_t in_features, std::int64_t out_features)
@@ -82,17 +82,17 @@ struct RowParallelLinearOptions {
   TORCH_ARG(std::int64_t, in_features);
   TORCH_ARG(std::int64_t, out_features);
   TORCH_ARG(bool, bias) = true;
-  /// Whether the input is this rank's slice already, else it is whole.
+  /// True: the input is this rank's slice. False: it is whole.
   TORCH_ARG(bool, input_is_parallel) = true;
-  /// Whether each rank gets a part of the sequences, along `sequence_dim`, else the whole output.
+  /// True: each rank gets a part of the sequences, along `sequence_dim`. False: the whole output.
   TORCH_ARG(bool, sequence_parallel) = false;
   TORCH_ARG(std::int64_t, sequence_dim) = 1;
-  /// Number of neighbouring inputs that stay on one rank: the `unit` of the layer before.
+  /// Number of consecutive inputs that stay on one rank: the `unit` of the previous layer.
   TORCH_ARG(std::int64_t, unit) = 1;
 };
 
-/// y = x W^T + b, of which each rank multiplies some inputs: W is sliced along dimension 1. The products are summed,
-/// then the bias is added, which all ranks have whole. (Megatron-LM; PyTorch: RowwiseParallel)
+/// y = x W^T + b, where each rank multiplies some inputs: W is sliced along dimension 1. The ranks' products are
+/// summed, then the bias, which all ranks have whole, is added. (Megatron-LM; PyTorch: RowwiseParallel)
 class RowParallelLinearImpl : public ParallelLayer {
  public:
   RowParallelLinearImpl(std::int64_t in_features, std::int64_t out_features)
@@ -112,7 +112,7 @@ class RowParallelLinearImpl : public ParallelLayer {
   void slice(std::string_view axis) override;
 
  private:
-  std::vector<std::int64_t> sizes_;  // of the ranks' inputs
+  std::vector<std::int64_t> sizes_;  // sizes of the ranks' inputs
 };
 TORCH_MODULE(RowParallelLinear);
 
@@ -121,15 +121,15 @@ struct VocabParallelEmbeddingOptions {
       : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
   TORCH_ARG(std::int64_t, num_embeddings);
   TORCH_ARG(std::int64_t, embedding_dim);
-  /// Index whose row begins with zeros and gets no gradient; negative: from the end.
+  /// Index whose row is initialized with zeros and gets no gradient; negative: counted from the end.
   TORCH_ARG(std::optional<std::int64_t>, padding_idx) = std::nullopt;
-  /// Whether each rank gets a part of the sequences, along `sequence_dim` of the output.
+  /// True: each rank gets a part of the sequences, along `sequence_dim` of the output.
   TORCH_ARG(bool, sequence_parallel) = false;
   TORCH_ARG(std::int64_t, sequence_dim) = 1;
 };
 
-/// An embedding of which each rank has some rows: weight [num_embeddings, embedding_dim], as torch::nn::Embedding.
-/// Rows of others are zeros before the sum over ranks. (Megatron-LM; PyTorch: RowwiseParallel of an embedding)
+/// An embedding of which each rank has some rows: weight [num_embeddings, embedding_dim], as torch::nn::Embedding. Rows
+/// of other ranks are zeros in the sum over ranks. (Megatron-LM; PyTorch: RowwiseParallel of an embedding)
 class VocabParallelEmbeddingImpl : public ParallelLayer {
  public:
   VocabParallelEmbeddingImpl(std::int64_t num_embeddings, std::int64_t embedding_dim)
@@ -152,7 +152,7 @@ class VocabParallelEmbeddingImpl : public ParallelLayer {
 };
 TORCH_MODULE(VocabParallelEmbedding);
 
-/// Dropout of slices of a layer and of parts of sequences: masks differ over ranks, by SliceRandom. For tensors that
+/// Dropout for slices of a layer and parts of sequences: masks differ between ranks, by SliceRandom. For tensors that
 /// all ranks have, use torch::nn::Dropout.
 class ParallelDropoutImpl : public ParallelLayer {
  public:

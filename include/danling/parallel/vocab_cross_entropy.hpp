@@ -18,24 +18,25 @@ struct VocabParallelCrossEntropyOptions {
   TORCH_ARG(std::int64_t, ignore_index) = -100;
   TORCH_ARG(double, label_smoothing) = 0;
   TORCH_ARG(torch::nn::CrossEntropyLossOptions::reduction_t, reduction) = torch::kMean;
-  /// Of all ranks; 0 asks the other ranks at each call.
+  /// Number of classes over all ranks; 0 asks the other ranks at each call.
   TORCH_ARG(std::int64_t, num_classes) = 0;
 };
 
-/// F::cross_entropy of logits of which each rank has the classes of its slice, as ColumnParallelLinear returns them.
-/// The maximum and the sums over classes are combined over ranks; no rank has all logits. Computes in float32 for
-/// narrower logits, and returns that. Two exchanges of one to three values for each target; none in the backward pass.
+/// F::cross_entropy of logits of which each rank has a slice of the classes, as ColumnParallelLinear returns them.
+/// Combines the maximum and the sums over classes between ranks; no rank has all logits. For narrower logits it
+/// computes in float32 and returns float32. Two exchanges of one to three values per target; none in the backward pass.
 /// No second derivatives. (Megatron-LM: vocab_parallel_cross_entropy; PyTorch: loss_parallel)
 ///
 /// @param logits  this rank's slice of (N, C), (C) or (N, C, d1, ...)
-/// @param target  classes of the whole, the same on all ranks: (N), () or (N, d1, ...)
-/// @return the same on all ranks
-/// @throws DataError for other shapes and for targets that are probabilities; on the rank of the first or last classes
-///         LibTorch's error for a class outside: the others wait until the program aborts the group, as a runner does
+/// @param target  classes among all, the same on all ranks: (N), () or (N, d1, ...)
+/// @return the same value on all ranks
+/// @throws DataError for other shapes and for probabilities as targets. For a class out of range, the rank with the
+///         first or last classes throws LibTorch's error; the others wait until the program aborts the group, as a
+///         runner does
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const Group& group,
                                         const VocabParallelCrossEntropyOptions& options = {});
 
-/// The same as a module, which a runner takes as criterion. Before parallelize() it takes logits of all classes.
+/// The same as a module, for a runner's criterion. Before parallelize() it takes logits of all classes.
 class VocabParallelCrossEntropyImpl : public ParallelLayer {
  public:
   explicit VocabParallelCrossEntropyImpl(const VocabParallelCrossEntropyOptions& options = {});
