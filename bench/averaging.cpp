@@ -1,5 +1,5 @@
-// Time of an update of a weight average: ./dev bench averaging [--quick]. In turn with itself (the control), a loop
-// that moves as many bytes (the limit of memory) and LibTorch's operations, whose averages must be the same.
+// Time of an update of a weight average: ./dev bench averaging [--quick]. Runs in turn with itself (the control), a
+// loop that moves as many bytes (the memory limit) and LibTorch's operations, whose averages must be equal.
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -84,7 +84,7 @@ void run(const Shape& shape, at::ScalarType type, int rounds) {
   put(starts);
   table.contestants.push_back(ours("control", parameters, move));
   const auto bytes = shape.tensors * shape.rows * shape.columns * (8 + static_cast<std::int64_t>(elementSize(type)));
-  const at::Tensor x = at::ones({bytes / 12}), y = at::ones({bytes / 12});  // two streams read, one written
+  const at::Tensor x = at::ones({bytes / 12}), y = at::ones({bytes / 12});  // two streams are read, one is written
   table.contestants.push_back({"x += y of as many bytes", [=] { return bench::seconds_of([&] { x.add_(y); }); }});
   Tensors details;
   for (const auto& value : values) {

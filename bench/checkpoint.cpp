@@ -2,9 +2,9 @@
 // ./dev bench checkpoint [--dir DIR] [--megabytes N] [--tensors N] [--rounds N] [--quick].
 //
 // In every round each contestant saves or loads once, always in the same order; a ratio is the median of the ratios per
-// round. Every save writes a new file; files are in the page cache when they are loaded. Loading uses fresh memory, as
-// in a new process: the allocator returns all freed memory. Python runs bench/checkpoint_peers.py in the interpreter of
-// DANLING_PYTHON.
+// round. Every save writes a new file; loads read files that are in the page cache. Loads use fresh memory, as in a new
+// process: the allocator returns all freed memory to the system. Python runs bench/checkpoint_peers.py in the
+// interpreter of DANLING_PYTHON.
 #include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -59,7 +59,7 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-// Megabytes of anonymous memory of a process.
+// Anonymous memory of a process in megabytes.
 double anonymous(pid_t process) {
   std::ifstream status("/proc/" + std::to_string(process) + "/status");
   for (std::string word; status >> word;) {
@@ -72,7 +72,7 @@ double anonymous(pid_t process) {
   return 0;
 }
 
-// The most anonymous memory that a process had while `work` ran.
+// The peak anonymous memory of a process while `work` runs.
 double peak_anonymous(pid_t process, const std::function<void()>& work) {
   std::atomic<bool> done{false};
   double peak = anonymous(process);
@@ -92,10 +92,10 @@ double peak_anonymous(pid_t process, const std::function<void()>& work) {
 struct Contestant {
   std::string name;
   pid_t process;
-  std::function<double()> run;     ///< once, in seconds
+  std::function<double()> run;     ///< runs once, returns seconds
   std::function<void()> clean_up;  ///< after each run, not timed
   std::vector<double> seconds = {};
-  double extra_memory = 0;  ///< megabytes at the peak of a run beside what it leaves behind
+  double extra_memory = 0;  ///< megabytes at the peak of a run, without the memory that stays
   std::string failure = {};
 
   void once(bool count) {
@@ -232,16 +232,16 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   void run() {
-    for (int round = 0; round <= options_.rounds; ++round) {  // the first is not counted
+    for (int round = 0; round <= options_.rounds; ++round) {  // round 0 is a warm-up
       for (auto* group : {&savers_, &loaders_}) {
-        // So that the first one, too, finds memory and disk as one of its kind left them.
+        // The first contestant, too, then finds memory and disk as a contestant of its kind leaves them.
         group->back().once(false);
         for (auto& contestant : *group) {
           sync_file_system();
           contestant.once(round > 0);
         }
       }
-      for (int repeat = 0; repeat < 5; ++repeat) {  // short, hence often
+      for (int repeat = 0; repeat < 5; ++repeat) {  // short runs, so repeated
         for (auto& contestant : waits_) {
           contestant.once(round > 0);
         }
@@ -255,18 +255,18 @@ class Bench {
     std::printf("%.0f MB of float32 in %ld tensors, %d rounds, %u cores, in %s\n", megabytes_,
                 static_cast<long>(options_.tensors), options_.rounds, std::thread::hardware_concurrency(),
                 options_.directory.c_str());
-    print_table("save, on disk when it ends", "of plain", savers_, megabytes_);
-    print_table("what training waits for, after the first save", "of memcpy", waits_, megabytes_);
+    print_table("save, including the sync to disk", "of plain", savers_, megabytes_);
+    print_table("time that training waits, after the first save", "of memcpy", waits_, megabytes_);
     print_table("load", "of torch", loaders_, megabytes_);
     if (!peers_) {
-      bench::gaps().push_back("Python's rows, for DANLING_PYTHON names no interpreter");
+      bench::gaps().push_back("Python's rows: DANLING_PYTHON names no interpreter");
     }
   }
 
-  // The contestants' files hold the same tensors.
+  // Checks that the contestants' files hold the same tensors.
   void check() {
     const auto compare = [&](const dl::State& loaded, const std::string& name) {
-      dl::State ordered;  // safetensors files have an order of their own
+      dl::State ordered;  // safetensors files have another order
       for (const auto& entry : state_.map()) {
         ordered[entry.key.string()] = loaded.at(entry.key.string());
       }
@@ -307,7 +307,7 @@ class Bench {
     try {
       peers_->ask("save " + command + " " + at("peer." + command));
       peer_files_.push_back(command);
-    } catch (const std::exception&) {  // its row says why
+    } catch (const std::exception&) {  // the contestant's row shows the error
     }
   }
 
@@ -322,7 +322,7 @@ class Bench {
     }
   }
 
-  // The manager keeps its copy of the state from save to save; the disk is waited for outside of what is timed.
+  // The manager keeps its copy of the state between saves; waiting for the disk is not timed.
   void add_waits() {
     const auto bytes = static_cast<std::size_t>(megabytes_ * 1e6);
     from_.assign(bytes, 1);
@@ -387,7 +387,7 @@ class Bench {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // For both processes: large blocks go back to the system when they are freed, so that every load begins alike.
+  // For both processes: freed large blocks return to the system, so that every load starts in the same state.
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   setenv("MALLOC_MMAP_THRESHOLD_", "131072", 1);
   try {

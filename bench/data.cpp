@@ -44,7 +44,7 @@ constexpr std::int64_t kPixels = 28 * 28;
 constexpr double kMean = 0.1307;
 constexpr double kStd = 0.3081;
 
-/// Sums of all that an epoch delivers.
+/// Sums over an epoch.
 struct Sums {
   double images = 0;
   double labels = 0;
@@ -54,7 +54,7 @@ struct Sums {
   }
 };
 
-/// As LibTorch's own MNIST: images in [0, 1] as float32, one example at a time.
+/// Like LibTorch's MNIST: images in [0, 1] as float32, one example at a time.
 class Examples : public torch::data::datasets::Dataset<Examples> {
  public:
   Examples(at::Tensor images, at::Tensor labels) : images_(std::move(images)), labels_(std::move(labels)) {}
@@ -72,7 +72,7 @@ class FromMemory {
  public:
   FromMemory(std::int64_t records, std::int64_t epochs) : records_(records), epochs_(epochs) {
     at::manual_seed(0);
-    // As sparse as digits are.
+    // Sparse, like images of digits.
     images_ = at::randint(0, 256, {records, 1, 28, 28}, at::kByte) * (at::rand({records, 1, 28, 28}) < 0.2);
     labels_ = at::randint(0, 10, {records}, at::kLong);
     dl::data::TensorDatasetOptions options;
@@ -110,7 +110,7 @@ class FromMemory {
       python = chosen;
     }
     if (python.empty()) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
       return;
     }
     std::string folder = (fs::temp_directory_path() / "danling-bench-XXXXXX").string();
@@ -120,10 +120,10 @@ class FromMemory {
     const std::string file = folder + "/data.pth";
     dl::save_file(dl::State::Map{{"images", images_}, {"labels", labels_}}, file);
     peers_ = std::make_unique<Peers>(python, DANLING_SOURCE_DIR "/bench/data_peers.py", std::vector<std::string>{file});
-    fs::remove_all(folder);  // it has read the file
+    fs::remove_all(folder);  // Python has already read the file
   }
 
-  // Everything that an epoch delivers goes to `take`.
+  // Passes everything that an epoch delivers to `take`.
   template <class Take>
   static void epoch_of(dl::data::Loader<dl::Batch>& loader, const Take& take) {
     for (dl::Batch& batch : loader) {
@@ -137,7 +137,7 @@ class FromMemory {
     }
   }
 
-  // Seconds for an epoch, the mean of several; and what one delivers.
+  // Mean seconds per epoch of several epochs, and the sums of one epoch.
   template <class Loader>
   Contestant contestant(const std::string& name, std::shared_ptr<Loader> loader) {
     return {.name = name,
@@ -189,7 +189,7 @@ class FromMemory {
             .failure = peers_ ? "" : "no Python"};
   }
 
-  // The least that batches of normalised images can cost on one core: images as they lie, one buffer for all batches.
+  // The minimum cost of batches of normalized images on one core: images in file order, one buffer for all batches.
   Contestant plain(const std::string& name, bool copy) {
     const auto pass = [this, copy](const auto& take) {
       const auto* pixels = images_.const_data_ptr<std::uint8_t>();
@@ -236,7 +236,7 @@ class FromMemory {
   std::unique_ptr<Peers> peers_;
 };
 
-/// 10^12 records that cost nothing to read.
+/// 10^12 records without read cost.
 struct Endless {
   std::int64_t size() const { return 1'000'000'000'000; }
   dl::Batch get_batch(std::span<const std::int64_t> indices) {
@@ -313,7 +313,7 @@ Table resume_table() {
 
 int main(int argc, char** argv) {
   try {
-    // They must not inherit threads, hence come first.
+    // Forked first: they must not inherit threads.
     bench::Processes processes;
     int rounds = 7;
     bool quick = false;

@@ -22,7 +22,7 @@ namespace {
 namespace dl = danling;
 namespace fs = std::filesystem;
 
-/// Words as texts have them, and files of them in a directory that goes with this object.
+/// Random words, and files of them in a temporary directory that this object removes.
 class TextFiles {
  public:
   explicit TextFiles(int rows) : rows_(rows) {
@@ -36,7 +36,7 @@ class TextFiles {
   TextFiles(const TextFiles&) = delete;
   TextFiles& operator=(const TextFiles&) = delete;
 
-  /// A file with a line for each row, behind `head`.
+  /// Writes a file with `head` and a line per row.
   std::string write(const std::string& name, const std::string& head, const std::function<std::string(int)>& line) {
     const std::string path = folder_ + "/" + name;
     std::ofstream file(path, std::ios::binary);
@@ -136,7 +136,7 @@ void measure_json(const std::string& title, const std::string& path, Peers* peer
   }
 }
 
-/// Trees of all records, each dropped before the next.
+/// Parses all records to trees; drops each before the next.
 void measure_records(const std::string& title, const std::string& path, Peers* peers, int rounds) {
   const auto read = [path] {
     const dl::data::JsonLines lines{fs::path(path)};

@@ -36,7 +36,7 @@ using danling::data::Loader;
 using danling::data::LoaderOptions;
 constexpr std::chrono::microseconds kPause{1000};
 
-// Arithmetic that no compiler shortens: about 3 us a round.
+// Arithmetic that no compiler can shorten: about 3 us per round.
 std::uint64_t busy(std::int64_t rounds) {
   std::uint64_t x = 88172645463325252ULL;
   for (std::int64_t i = 0; i < rounds * 1000; ++i) {
@@ -56,7 +56,7 @@ void busy_or_asleep(std::int64_t rounds) {
   }
 }
 
-// Rounds that keep a core busy for this long, by the shortest of many tries: other work only adds.
+// Number of rounds that keep a core busy for this time, by the fastest of many tries: other work only adds time.
 std::int64_t rounds_for(double seconds) {
   double shortest = 1.0;
   for (int i = 0; i < 50; ++i) {
@@ -80,7 +80,7 @@ struct Costly {
   }
 };
 
-// All records of an epoch once.
+// Reads all records of an epoch once.
 double read_epoch(Loader<Batch>& loader, std::int64_t records) {
   std::int64_t seen = 0;
   const double taken = seconds_of([&] {
@@ -126,7 +126,7 @@ Processes::Processes() {
     if (process.id == 0) {
       close(to[1]);
       close(from[0]);
-      for (const auto& earlier : processes_) {  // or it would not see its end
+      for (const auto& earlier : processes_) {  // otherwise it would not see the end of its input
         if (earlier.to != nullptr) {
           fclose(earlier.to);
         }
@@ -190,9 +190,9 @@ void measure_workers(Processes& processes, int rounds, bool quick) {
 
 void measure_waits(int rounds, bool quick) {
   const std::int64_t steps = quick ? 50 : 200;
-  std::printf("\n%-72s %12s %26s\n", "waiting for data, steps of 4 ms", "of the step", "least .. most");
+  std::printf("\n%-72s %12s %26s\n", "waiting for data, steps of 4 ms", "of the step", "min .. max");
   const std::int64_t step = rounds_for(4e-3);
-  // A step of the host keeps a core; while a device works the host is asleep.
+  // A step on the host occupies a core; during a step on a device the host sleeps.
   const auto run_step = [step](bool on_device) {
     on_device ? std::this_thread::sleep_for(4 * kPause) : busy_or_asleep(step);
   };
@@ -203,7 +203,7 @@ void measure_waits(int rounds, bool quick) {
       Loader<Batch> loader(Costly{steps * kSamples, cost},
                            {.batch_size = kSamples, .shuffle = true, .num_workers = num_workers});
       loader.start_epoch(0);
-      bool more = loader.next();  // nothing was done yet that could hide the first batch
+      bool more = loader.next();  // not timed: no step could hide the first batch
       double waited = 0;
       const double taken = seconds_of([&] {
         while (more) {
@@ -236,7 +236,7 @@ namespace {
 std::atomic<std::int64_t> live{0};
 std::atomic<std::int64_t> most{0};
 
-/// Batches of a megabyte that are counted as long as they live.
+/// Batches of a megabyte; counts those that are alive.
 struct Counted {
   std::int64_t size() const { return 64 * 16; }
   Batch get_batch(std::span<const std::int64_t> indices) {
@@ -274,7 +274,7 @@ void measure_memory(bool quick) {
       Loader<Batch> loader(Counted{}, options);
       for (Batch& batch : loader) {
         keep(batch.input.const_data_ptr());
-        std::this_thread::sleep_for(std::chrono::milliseconds(quick ? 1 : 3));  // workers get ahead
+        std::this_thread::sleep_for(std::chrono::milliseconds(quick ? 1 : 3));  // lets workers read ahead
       }
       const std::int64_t bound = num_workers * prefetch + 1;
       const std::string name =

@@ -1,4 +1,4 @@
-// Loader benchmarks without Python: workers against processes, waiting for data, memory.
+// Loader benchmarks without Python: workers against processes, time that steps wait for data, memory.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@ namespace bench {
 
 class Peers;
 
-/// to[i] = from[i] * scale + shift, in the widest vectors that the machine has.
+/// to[i] = from[i] * scale + shift, in the machine's widest vectors.
 void normalize(const std::uint8_t* from, float* to, std::size_t count, float scale, float shift);
 
 /// Two processes that each read half of the records on command.
@@ -21,8 +21,8 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  /// Seconds until both have read `records` / 2 each, with a transform of 1 ms per sample that computes `rounds`
-  /// rounds, or sleeps if `rounds` is 0.
+  /// Seconds until both have read `records` / 2 each, with a transform that computes `rounds` rounds per sample, or
+  /// sleeps for 1 ms per sample if `rounds` is 0.
   double read(std::int64_t records, std::int64_t rounds);
 
  private:
@@ -34,13 +34,13 @@ class Processes {
   Process processes_[2];
 };
 
-/// A transform of 1 ms per sample: one thread, two workers, two processes.
+/// Compares one thread, two workers and two processes, with a transform of 1 ms per sample.
 void measure_workers(Processes& processes, int rounds, bool quick);
-/// The time that a step waits for its batch if the step takes longer than reading the batch.
+/// Measures how long steps wait for their batch if a step takes longer than reading a batch.
 void measure_waits(int rounds, bool quick);
 /// CSV and JSON lines compared with pandas, pyarrow and Python's json; without `peers` their rows are skipped.
 void measure_text(Peers* peers, int rounds, bool quick);
-/// The number of batches in memory at the same time, by prefetch depth.
+/// Counts the batches that are in memory at the same time, by prefetch depth.
 void measure_memory(bool quick);
 
 }  // namespace bench

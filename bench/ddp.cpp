@@ -1,16 +1,17 @@
-// Data parallel training beside Python's DistributedDataParallel: ./dev bench ddp [--quick] [--rounds N] [--only NAME]
-// [--part peers|costs|processes|bits|ft].
+// Data parallel training compared with Python's DistributedDataParallel: ./dev bench ddp [--quick] [--rounds N]
+// [--only NAME] [--part peers|costs|processes|bits|ft].
 //
 // Every contestant is a set of processes that starts once, with the same weights and samples, and then trains blocks of
-// steps in turn with the others, in an order that rotates from round to round; those whose turn it is not sleep.
-// Ratios are medians over the rounds, each within one round. The losses of all after the same steps must agree. One
-// thread for each process, all on this machine, gradients over the loopback address or shared memory. danling runs as
-// a program of its user: dl::run with a loader, the loss's average and the ranks' agreement in every step.
+// steps in turn with the others, in an order that rotates between rounds; processes that are not in turn sleep. Ratios
+// are medians over rounds, each computed within a round. After the same steps all losses must agree. Each process has
+// one thread; all run on this machine; gradients travel over the loopback address or shared memory. danling runs as a
+// user's program: dl::run with a loader, the average of the loss, and the agreement of ranks in every step.
 //
 //   peers      danling, DistributedDataParallel with its options, and controls: each once more against itself
-//   costs      what communication adds to a step: none, shared memory, Gloo, overlap, bfloat16
+//   costs      time that communication adds to a step: none, shared memory, Gloo, overlap, bfloat16
 //   processes  the same for 1 to 4 processes
-//   bits       what a result that does not depend on the number of processes costs: parallel.virtual_ranks
+//   bits       cost of results that do not depend on the number of processes: parallel.virtual_ranks
+//   ft         time that fault tolerance adds to a step: ft.enabled
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -39,7 +40,7 @@ using bench::Workload;
 struct Entrant {
   std::string name;
   std::unique_ptr<bench::Ranks> ranks;
-  std::string group = {};  ///< whose losses must agree; empty: of other batches
+  std::string group = {};  ///< contestants of one group must have equal losses; empty: other batches
   std::vector<Block> blocks = {};
 
   double median_of(double Block::*number) const {
@@ -68,7 +69,7 @@ class DdpBench {
   DdpBench(const DdpBench&) = delete;
   DdpBench& operator=(const DdpBench&) = delete;
 
-  /// Writes what all contestants of the workload read.
+  /// Writes the files that all contestants of the workload read.
   void begin(const Workload& work) {
     work_ = work;
     if (quick_) {
@@ -85,7 +86,7 @@ class DdpBench {
     }
     std::vector<std::size_t> python;
     if (python_.empty()) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
     } else {
       struct Setting {
         const char* name;
@@ -120,7 +121,7 @@ class DdpBench {
       const double reached = ratio(entrants, 0, python);
       std::printf("  danling is x%.2f as fast as the best of Python's in each round, at least x1.10: %s\n", reached,
                   reached >= 1.1 ? "met" : "MISSED");
-      double least = INFINITY;  // on a busy machine it varies less than time
+      double least = INFINITY;  // on a busy machine CPU time varies less than time
       for (const std::size_t i : python) {
         least = std::min(least, entrants[i].median_of(&Block::cpu_seconds));
       }
@@ -251,7 +252,7 @@ class DdpBench {
         std::vector<std::string>{python_, "-W", "ignore", DANLING_SOURCE_DIR "/bench/ddp_peers.py", work});
   }
 
-  /// Blocks of all in turn. The first is not counted: after it the losses are compared.
+  /// Trains blocks of all contestants in turn. The first block is a warm-up, after which the losses are compared.
   void measure(Entrants& entrants) const {
     for (Entrant& entrant : entrants) {
       entrant.ranks->await_ready();
@@ -278,7 +279,7 @@ class DdpBench {
     }
   }
 
-  // "bits" must be equal; others as float32 allows with sums in another order, or with gradients rounded to bfloat16.
+  // "bits" losses must be equal; others agree as float32 allows with another order of sums, or with bfloat16 gradients.
   static void compare_losses(const Entrants& entrants, const std::vector<double>& losses) {
     std::size_t compared = 0;
     double apart = 0;
@@ -306,7 +307,7 @@ class DdpBench {
     }
   }
 
-  /// How many times the fastest of `to` takes as long as `of`, by rounds.
+  /// Time of the fastest of `to` divided by that of `of`, by rounds.
   static double ratio(const Entrants& entrants, std::size_t of, const std::vector<std::size_t>& to) {
     std::vector<double> ratios;
     for (std::size_t round = 0; round < entrants[of].blocks.size(); ++round) {
@@ -319,7 +320,7 @@ class DdpBench {
     return median(ratios);
   }
 
-  /// What each adds to the time of the first.
+  /// Prints the time that each adds to that of the first.
   static void print_added(const Entrants& entrants) {
     for (std::size_t i = 0; i < entrants.size(); ++i) {
       print(entrants[i], added(entrants, i, 0));
@@ -348,11 +349,11 @@ class DdpBench {
   }
 
   static void print_head(const std::string& title, const char* last) {
-    std::printf("%s\n  %-62s %9s %10s %21s %10s %11s %9s %15s\n", title.c_str(), "", "steps/s", "a step",
-                "least .. most", "CPU time", "kB written", "sleeps", last);
+    std::printf("%s\n  %-62s %9s %10s %21s %10s %11s %9s %15s\n", title.c_str(), "", "steps/s", "a step", "min .. max",
+                "CPU time", "kB written", "sleeps", last);
   }
 
-  /// Per step; CPU time, bytes and sleeps of one process.
+  /// Values per step; CPU time, bytes and sleeps are those of one process.
   static void print(const Entrant& entrant, const std::string& last) {
     const auto [low, high] = std::minmax_element(entrant.blocks.begin(), entrant.blocks.end(),
                                                  [](const Block& a, const Block& b) { return a.seconds < b.seconds; });
@@ -382,7 +383,7 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "--rank") {
       return bench::train_on_command({arguments.begin() + 1, arguments.end()});
     }
-    signal(SIGPIPE, SIG_IGN);  // a rank that fails is reported
+    signal(SIGPIPE, SIG_IGN);  // the failure of a rank is reported instead
     int rounds = 11;
     bool quick = false;
     std::string only, part;

@@ -96,7 +96,7 @@ def main():
     model.train()
     kind = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[work["optim"]]
     optimizer = kind(model.parameters(), lr=work["lr"], weight_decay=0.01, fused=True)
-    # Views of all batches of this rank: nothing is left to do for a loader.
+    # Views of all batches of this rank: a loader would have no work left.
     size = work["batch_size"]
     starts = range(rank * size, num_samples, world_size * size)
     batches = [(inputs[start : start + size], targets[start : start + size]) for start in starts]

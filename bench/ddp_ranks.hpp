@@ -1,4 +1,4 @@
-// The processes of one contestant of the benchmark of data parallel training, in step with each other on command.
+// The processes of one contestant of the data parallel benchmark, which train in step on command.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 
 namespace bench {
 
-/// A port of the loopback address at which nobody listens.
+/// A port of the loopback address without a listener.
 inline int free_port() {
   const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -34,7 +34,7 @@ inline int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// Starts all ranks. A group that joins them has the variables of torchrun; `joined: false` leaves each alone.
+/// Starts all ranks. With `joined` they get the variables of torchrun and form a group; otherwise each runs alone.
 class Ranks {
  public:
   Ranks(int count, bool joined, const std::vector<std::string>& command) {
@@ -52,7 +52,7 @@ class Ranks {
   }
   ~Ranks() {
     for (Rank& rank : ranks_) {
-      kill(rank.id, SIGKILL);  // it has nothing to save, and may wait for one that has failed
+      kill(rank.id, SIGKILL);  // it has nothing to save, and may wait for a failed rank
       std::fclose(rank.to);
       std::fclose(rank.from);
     }
@@ -70,7 +70,7 @@ class Ranks {
     }
   }
 
-  /// Trains `steps` steps on all. The slowest one's seconds; the mean of the other numbers.
+  /// Trains `steps` steps on all ranks. Returns the seconds of the slowest and the means of the other numbers.
   Block train(int steps) {
     for (Rank& rank : ranks_) {
       std::fprintf(rank.to, "%d\n", steps);
@@ -101,7 +101,7 @@ class Ranks {
     std::FILE* from = nullptr;
   };
 
-  // Ours in place of what a launcher around this benchmark may have set.
+  // Replaces variables that a launcher of this benchmark may have set.
   static std::vector<std::string> environment_with(const std::vector<std::string>& ours) {
     std::vector<std::string> out = ours;
     for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -157,7 +157,7 @@ class Ranks {
   static std::string answer_of(const Rank& rank) {
     char line[512];
     if (std::fgets(line, sizeof line, rank.from) == nullptr) {
-      give_up("expected an answer of a rank, got none; its words are above");
+      give_up("expected an answer of a rank, got none; its error is above");
     }
     return line;
   }

@@ -35,7 +35,7 @@ torch::nn::Sequential make_mlp(std::vector<std::int64_t> widths) {
   return net;
 }
 
-/// A layer of an encoder, normalised first; of the operations that ddp_peers.py uses.
+/// A pre-norm encoder layer, with the operations of ddp_peers.py.
 struct LayerImpl : torch::nn::Module {
   LayerImpl(std::int64_t width, std::int64_t heads, std::int64_t hidden) : heads_(heads) {
     norm1 = register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
@@ -108,7 +108,7 @@ void read_weights(dl::ModelHandle& model, const std::string& path) {
   }
 }
 
-/// The samples again and again, as views: the loader gives a rank a block of each global batch.
+/// The samples, repeated, as views: the loader gives each rank a block of each global batch.
 struct Samples {
   at::Tensor input, target;
   std::int64_t size() const { return std::int64_t{1} << 40; }
@@ -144,12 +144,12 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-/// Waits for the next command between two steps, and measures the steps of one.
+/// Between two steps, waits for the next command; measures the steps of one command.
 class CommandLoop {
  public:
   explicit CommandLoop(std::FILE* answers) : answers_(answers) {}
 
-  /// Called before the first shard of each step. @return whether a block begins
+  /// Called before the first shard of each step. @return true if a block begins
   void before_step(const std::vector<at::Tensor>& losses) {
     if (left_ == 0) {
       if (is_open_) {
@@ -160,7 +160,7 @@ class CommandLoop {
       }
       char line[64];
       if (std::fgets(line, sizeof line, stdin) == nullptr) {
-        _exit(0);  // the benchmark is over: all ranks stand here
+        _exit(0);  // end of the benchmark: all ranks are here
       }
       left_ = std::atoi(line);
       is_open_ = true;
@@ -290,7 +290,7 @@ std::int64_t write_inputs(const std::string& workload, const std::string& folder
 }
 
 int train_on_command(const std::vector<std::string>& arguments) {
-  // The table of results that dl::run prints does not belong among the answers.
+  // Keeps the table of results, which dl::run prints, out of the answers.
   DdpBenchRunner::answers() = fdopen(dup(STDOUT_FILENO), "w");
   const int nowhere = open("/dev/null", O_WRONLY);
   if (DdpBenchRunner::answers() == nullptr || nowhere < 0 || dup2(nowhere, STDOUT_FILENO) < 0) {

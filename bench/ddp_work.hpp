@@ -1,4 +1,4 @@
-// Models, data and the measured process of the benchmark of data parallel training.
+// Models, data and the measured process of the data parallel benchmark.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,32 @@
 
 namespace bench {
 
-/// A model with its data. The Python side builds the same one by `name`.
+/// A model and its data. The Python side builds the same model by `name`.
 struct Workload {
   std::string name;   ///< mlp, small or encoder
-  std::string title;  ///< for the tables
+  std::string title;  ///< title in tables
   std::int64_t batch_size;
-  int block_steps;  ///< measured at once
+  int block_steps;  ///< number of steps per measured block
   int quick_steps;
 };
 
 const std::vector<Workload>& workloads();
 const Workload& workload(const std::string& name);
 
-/// Writes the first weights and the samples, which every contestant reads. Returns the bytes of all weights.
+/// Writes the initial weights and the samples, which every contestant reads. Returns the bytes of all weights.
 std::int64_t write_inputs(const std::string& workload, const std::string& folder);
 
-/// What one process used for the steps of one block.
+/// Resources that one process used for the steps of a block.
 struct Block {
   double seconds = 0;
   double cpu_seconds = 0;  ///< of all threads, in user and kernel mode
   double written = 0;      ///< bytes, by system calls: to sockets
-  double sleeps = 0;       ///< times that a thread gave its core away to wait
+  double sleeps = 0;       ///< voluntary context switches of its threads
   double loss = 0;         ///< of the last step
 };
 
-/// The measured process: trains by dl::run in blocks of as many steps as each line of the standard input says, and
-/// answers each with a line. `arguments`: the workload, the folder of its inputs, options of the config.
+/// The measured process: trains by dl::run. Each line of the standard input is a number of steps; it answers each with
+/// a line. `arguments`: the workload, the folder of its inputs, options of the config.
 int train_on_command(const std::vector<std::string>& arguments);
 
 }  // namespace bench

@@ -1,4 +1,4 @@
-// The CPU's counter of instructions in user mode.
+// The CPU's counter of user-mode instructions.
 #pragma once
 
 #include <linux/perf_event.h>
@@ -7,7 +7,7 @@
 
 namespace bench {
 
-/// A file that reads the instructions of this process as an int64; -1 where they cannot be counted.
+/// Opens a file from which the instructions of this process can be read as an int64; -1 if they cannot be counted.
 inline int open_instructions() {
   perf_event_attr attributes = {};
   attributes.type = PERF_TYPE_HARDWARE;

@@ -55,23 +55,23 @@ double time_calls(std::int64_t calls, const std::function<void(std::int64_t call
   return std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(calls);
 }
 
-/// One row of a table: ours, or a peer's.
+/// One row of a table: danling or a peer.
 struct Contestant {
   std::string name;
   std::function<double()> time;   ///< seconds per call
-  std::function<double()> value;  ///< what it computes from the data
-  /// How many times as fast ours has to be; 0: no matter.
+  std::function<double()> value;  ///< its result for the data
+  /// danling must be this many times as fast; 0: no target.
   double ratio = 0;
-  /// By how much its value may differ, as a share.
+  /// Permitted relative difference of the value.
   double tolerance = 1e-5;
   std::vector<double> seconds = {};
   std::string failure = {};
 };
 
-/// A piece of work. The first contestant is ours.
+/// A task of the benchmark. The first contestant is danling.
 struct Work {
   std::string title;
-  /// The most that ours may take, in seconds; 0: no matter.
+  /// Maximum seconds for danling; 0: no target.
   double limit;
   std::vector<Contestant> contestants;
 };
@@ -103,7 +103,7 @@ class Bench {
     logits_ = at::randn({kBatches, 64, 10});
     labels_ = at::randint(0, 10, {kBatches, 64}, at::kLong);
     targets_ = at::randint(0, 2, {samples}, at::kLong);
-    values_ = at::rand({samples}).mul_(9).add_(1);  // no zeros, for which each MAPE has a rule of its own
+    values_ = at::rand({samples}).mul_(9).add_(1);  // no zeros: implementations of MAPE treat them differently
     predicted_ = values_ + at::randn({samples});
     words_ = at::randn({256, 32'000}).mul_(3).to(at::kBFloat16);
     word_ids_ = at::randint(0, 32'000, {256}, at::kLong);
@@ -120,7 +120,7 @@ class Bench {
 
   void run() {
     compare_values();
-    for (int round = 0; round <= rounds_; ++round) {  // the first is not counted
+    for (int round = 0; round <= rounds_; ++round) {  // round 0 is a warm-up
       for (Work& work : works_) {
         const std::size_t size = work.contestants.size();
         for (std::size_t i = 0; i < size; ++i) {
@@ -147,7 +147,7 @@ class Bench {
       python = chosen;
     }
     if (python.empty()) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
       return;
     }
     std::string folder = (fs::temp_directory_path() / "danling-bench-XXXXXX").string();
@@ -166,7 +166,7 @@ class Bench {
                   file);
     peers_ =
         std::make_unique<Peers>(python, DANLING_SOURCE_DIR "/bench/metrics_peers.py", std::vector<std::string>{file});
-    fs::remove_all(folder);  // it has read the file
+    fs::remove_all(folder);  // Python has already read the file
   }
 
   Contestant peer(const std::string& name, const std::string& command, std::int64_t calls, double ratio) {
@@ -208,7 +208,7 @@ class Bench {
                        peer("torchmetrics MeanMetric", "torchmetrics_tensor", 500, 0)}});
   }
 
-  // Seconds per update with the batches in turn, of new metrics each time.
+  // Seconds per update, with batches in turn and new metrics each time.
   std::function<double()> updates(std::function<std::shared_ptr<dl::Metrics>()> make, std::int64_t calls) const {
     return [=, this] {
       const auto metrics = make();
@@ -221,7 +221,7 @@ class Bench {
     };
   }
 
-  // The sum of the averages over all batches.
+  // Sum of the averages over all batches.
   std::function<double()> averages(std::function<std::shared_ptr<dl::Metrics>()> make) const {
     return [=, this] {
       const auto metrics = make();
@@ -284,7 +284,7 @@ class Bench {
                        peer("torchmetrics binary_auroc", "torchmetrics_auroc", 1, 2)}});
   }
 
-  // A function of all data, ours and a control, beside Python's functions of the same name; 0.1 ms of work or more.
+  // A function of all data, danling's and a control, compared with Python's functions of that name; at least 0.1 ms.
   void add_function(const std::string& title, const std::string& command, std::int64_t calls,
                     std::function<at::Tensor()> compute, const std::vector<std::string>& peers,
                     double tolerance = 1e-5) {
@@ -360,7 +360,7 @@ class Bench {
         }
         try {
           const double value = contestant.value();
-          // Python's are in float32.
+          // Python's values are float32.
           if (!(std::abs(value - expected) <= contestant.tolerance * std::abs(expected))) {
             give_up(work.title + ": expected " + std::to_string(expected) + " of " + contestant.name + ", got " +
                     std::to_string(value));
@@ -407,7 +407,7 @@ class Bench {
     return static_cast<double>(info.uordblks + info.hblkhd);
   }
 
-  // What the allocator has given out for what GlobalMetrics keeps, at every update once there is a megabyte.
+  // Memory that the allocator uses for GlobalMetrics, at every update from a megabyte on.
   static void print_memory() {
     std::printf("\n%-72s %11s %11s %8s  %s\n", "memory of GlobalMetrics with AUROC, scores and labels of a batch",
                 "MB kept", "MB taken", "at worst", "target");

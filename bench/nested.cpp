@@ -1,4 +1,4 @@
-// NestedTensor compared with padded tensors and code for packed values: ./dev bench nested [--rounds N] [--quick].
+// NestedTensor compared with padded tensors and hand-written packed code: ./dev bench nested [--rounds N] [--quick].
 //
 // 64 sequences of 8 to 512 tokens, 54 % of their padded tensor. In every round each contestant works once; each round
 // starts with another contestant, and a ratio is the median of the ratios per round. The control runs danling's code a
@@ -43,7 +43,7 @@ struct Sizes {
 struct Data {
   explicit Data(const Sizes& chosen) : sizes(chosen) {
     at::manual_seed(0);
-    // From the shortest to the longest in even steps, in a mixed order; 8 to 512 tokens fill 51 %, and these 54 %.
+    // Evenly spaced lengths in mixed order; lengths from 8 to 512 fill 51 %, these 54 %.
     for (std::int64_t i = 0; i < sizes.batch; ++i) {
       const std::int64_t place = i * 37 % sizes.batch;
       const double share = std::pow(static_cast<double>(place) / static_cast<double>(sizes.batch - 1), 0.9);
@@ -71,10 +71,10 @@ struct Data {
   std::vector<std::int64_t> lengths;
   dl::NestedTensor nested, batch_first;
   Tensor packed, padded, padding, mask;
-  Tensor weights, padded_weights;  ///< of the loss
+  Tensor weights, padded_weights;  ///< weights of the loss
 };
 
-/// Attention as code for packed values would be: one call per sequence.
+/// Attention of hand-written code for packed values: one call per sequence.
 Tensor attend_packed(const Tensor& x, torch::nn::MultiheadAttentionImpl& attention, const Data& data) {
   const std::int64_t heads = data.sizes.heads, size = data.sizes.width / heads;
   const Tensor projected = F::linear(x, attention.in_proj_weight, attention.in_proj_bias);
@@ -112,7 +112,7 @@ struct Encoder {
       (out * (out.dim() == 3 ? data.padded_weights : data.weights)).sum().backward();
     });
   }
-  /// Fails unless all forms give the same values and gradients, up to rounding: relu may let another token through.
+  /// Fails unless all forms yield the same values and gradients, up to rounding: relu may pass another token.
   void compare() {
     std::vector<Tensor> expected;
     for (Tensor (Encoder::*form)() : {&Encoder::nested, &Encoder::padded, &Encoder::packed}) {
@@ -120,7 +120,7 @@ struct Encoder {
         parameter.mutable_grad() = Tensor();
       }
       Tensor out = (this->*form)();
-      if (out.dim() == 3) {  // (longest, batch, width): padding does not count
+      if (out.dim() == 3) {  // (longest, batch, width): ignores padding
         out = out.transpose(0, 1).flatten(0, 1).index_select(0, data.mask.t().flatten().nonzero().flatten());
       }
       (out * data.weights).sum().backward();
@@ -144,7 +144,7 @@ struct Encoder {
   std::vector<Tensor> parameters = layer->parameters();
 };
 
-/// Most bytes at once that this thread has allocated since.
+/// Peak bytes that this thread allocates during its lifetime.
 class PeakBytes final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, std::int64_t size, std::size_t, std::size_t, c10::Device) override {
@@ -180,7 +180,7 @@ Table encoder_table(Encoder& encoder) {
   return table;
 }
 
-/// One forward of a module per token, many times.
+/// Forward of a module that works per token, repeated.
 Table per_token_table(const std::string& title, const std::function<Tensor(const Tensor&)>& module, const Data& data,
                       const std::vector<bench::Contestant>& peers) {
   const auto timed = [module](Tensor input) {
@@ -207,7 +207,7 @@ Table dispatch_table(bool requires_grad) {
   constexpr int calls = 20'000;
   const dl::NestedTensor nested({at::randn({3}), at::randn({1})}, {.requires_grad = requires_grad});
   const Tensor plain = at::randn({4}).requires_grad_(requires_grad);
-  // Behind an operator, as inside of a model.
+  // The output of an operator, as inside a model.
   const Tensor inner = requires_grad ? at::relu(nested) : Tensor(nested);
   const auto timed = [](Tensor input) {
     return [input] {
@@ -257,14 +257,14 @@ void measure_memory(Encoder& encoder) {
       ours, padded, ours / padded, encoder.data.occupancy(), packed);
 }
 
-/// The peers read the elements from a file.
+/// Starts the peers, which read the elements from a file.
 std::unique_ptr<bench::Peers> start_peers(const Data& data) {
   std::string python = DANLING_PYTHON;
   if (const char* chosen = std::getenv("DANLING_PYTHON"); chosen != nullptr) {
     python = chosen;
   }
   if (python.empty()) {
-    std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+    std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
     return nullptr;
   }
   std::string folder = (fs::temp_directory_path() / "danling-bench-XXXXXX").string();
@@ -275,7 +275,7 @@ std::unique_ptr<bench::Peers> start_peers(const Data& data) {
   dl::save_file(dl::State::Map{{"packed", data.packed}, {"lengths", at::tensor(data.lengths)}}, file);
   auto out = std::make_unique<bench::Peers>(python, DANLING_SOURCE_DIR "/bench/peers/nested.py",
                                             std::vector<std::string>{file, std::to_string(at::get_num_threads())});
-  fs::remove_all(folder);  // it has read the file
+  fs::remove_all(folder);  // Python has already read the file
   return out;
 }
 

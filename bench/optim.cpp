@@ -1,11 +1,12 @@
-// Optimizer steps beside Python's torch.optim, in one run: ./dev bench optim [--rounds N] [--only NAME] [--quick].
+// Optimizer steps compared with Python's torch.optim, in one run: ./dev bench optim [--rounds N] [--only NAME]
+// [--quick].
 //
-// For each optimizer, layout of parameters, dtype and number of threads: our step, the same again (the control), and
-// Python's for-loop, foreach and fused implementations, a few steps each in turn, round after round, each round in
-// another order. A ratio is the median of the ratios per round, above 1 where ours is faster. First all take three
-// steps from the same numbers and must have moved the parameters alike. "share" is what the step moves per second (each
-// parameter, gradient and state read or written once), as a share of what `a += s * b` over 10 M floats moves in this
-// process. Python runs bench/optim_peers.py in the interpreter of DANLING_PYTHON.
+// For each optimizer, parameter layout, dtype and number of threads: danling's step, the same again (the control), and
+// Python's for-loop, foreach and fused implementations, a few steps each in turn, in an order that changes between
+// rounds. A ratio is the median of the ratios per round, above 1 if danling is faster. First, all take three steps from
+// the same numbers and must move the parameters equally. "share" is the memory traffic of the step (each parameter,
+// gradient and state read or written once) relative to that of `a += s * b` over 10 M floats in this process. Python
+// runs bench/optim_peers.py in the interpreter of DANLING_PYTHON.
 #include <torch/torch.h>
 
 #include <malloc.h>
@@ -40,9 +41,9 @@ struct Kind {
   std::string name;
   std::string python;
   std::string options;
-  /// Tensors of a parameter's size that a step must read or write; 0: no matter.
+  /// Tensors of a parameter's size that a step must read or write; 0: no share.
   double passes;
-  /// Whether LibTorch has a fused kernel; otherwise ours has to be three times as fast as foreach.
+  /// True if LibTorch has a fused kernel; otherwise danling must be three times as fast as foreach.
   bool kernel;
 };
 
@@ -71,7 +72,7 @@ const std::vector<Kind>& kinds() {
 struct Layout {
   std::string title;
   Shapes shapes;
-  int calls;  ///< steps of a turn
+  int calls;  ///< steps per turn
 };
 
 struct Place {
@@ -88,7 +89,7 @@ at::Tensor irregular(const std::vector<std::int64_t>& shape, double phase, at::S
   return at::arange(count, at::kDouble).mul_(1.7).add_(phase).sin_().to(dtype).view(shape);
 }
 
-/// Parameters with gradients, and where they began.
+/// Parameters with gradients, and their initial values.
 struct Model {
   std::vector<at::Tensor> params, starts, grads;
 
@@ -130,7 +131,7 @@ std::shared_ptr<optim::Optimizer> make_optimizer(const Kind& kind, const std::ve
   return optim::build_optimizer(spec, named);
 }
 
-/// Something that steps a model, and must do so as the others of its row.
+/// Steps a model; all steppers of a row must yield the same result.
 struct Stepper {
   Model model;
   std::function<void()> step;
@@ -150,7 +151,7 @@ struct Stepper {
            }) /
            calls;
   }
-  /// The same for steps that change the gradients, which are renewed in between, outside of the time.
+  /// The same for steps that change the gradients, which are restored in between, untimed.
   double time_renewed(int calls) {
     double total = 0;
     for (int i = 0; i < calls; ++i) {
@@ -161,13 +162,13 @@ struct Stepper {
   }
 };
 
-/// The seconds of each round of each contestant, and how the first compares with the others.
+/// Measures the seconds of each round of each contestant.
 void measure(std::vector<Contestant>& contestants, int rounds) {
-  for (int round = 0; round <= rounds; ++round) {  // the first is not counted
+  for (int round = 0; round <= rounds; ++round) {  // round 0 is a warm-up
     for (std::size_t i = 0; i < contestants.size(); ++i) {
       Contestant& contestant = contestants[(i + static_cast<std::size_t>(round)) % contestants.size()];
       if (contestant.failure.empty()) {
-        // Threads of the one before stop spinning.
+        // Lets the threads of the previous contestant stop spinning.
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         const double taken = contestant.time();
         if (round > 0) {
@@ -199,7 +200,7 @@ class Bench {
       python = chosen;
     }
     if (python.empty()) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
     } else {
       peers_ = std::make_unique<bench::Peers>(python, DANLING_SOURCE_DIR "/bench/optim_peers.py",
                                               std::vector<std::string>{});
@@ -255,7 +256,7 @@ class Bench {
            std::to_string(max_norm) + R"(,"shapes":)" + shapes + "]}";
   }
 
-  /// Measures a row; removes those of Python's that do not exist, or compute other numbers.
+  /// Measures a row; drops Python's contestants that do not exist or compute other numbers.
   void compare(std::vector<Contestant>& contestants, const std::string& title, double tolerance) {
     const double expected = contestants.front().value().front();
     std::size_t compared = 1;
@@ -278,7 +279,7 @@ class Bench {
       }
     }
     if (compared < 2) {
-      bench::gaps().push_back(title + ": the values were compared with nothing");
+      bench::gaps().push_back(title + ": no other values to compare with");
       for (const Contestant& contestant : contestants) {
         if (!contestant.failure.empty()) {
           bench::gaps().push_back("  " + contestant.name + ": " + contestant.failure);
@@ -309,7 +310,7 @@ class Bench {
       for (const char* how : {"fused", "foreach", "loop"}) {
         row.push_back(peer(kind, layout, place, how, calls));
       }
-      // Python adds the squares of a whole parameter in float32.
+      // Python sums the squares of a whole parameter in float32.
       const double tolerance = kind.name == "lamb" || kind.name == "adafactor" ? 1e-2 : 1e-4;
       compare(row, kind.name + ", " + layout.title, place.dtype == at::kFloat ? tolerance : 0.1);
       measure(row, rounds_);
@@ -355,7 +356,7 @@ class Bench {
     }
     std::string goal;
     if (!best.empty()) {
-      // As fast: within what a step differs from itself.
+      // As fast as: within the step's difference from itself.
       const double against = ratio(row, 0, best);
       goal = "best of Python's " + times(against) + ": " + met(against >= 0.97);
       if (!kind.kernel && kind.passes > 0 && row[3].failure.empty()) {
@@ -456,7 +457,7 @@ int main(int argc, char** argv) {
     if (!only.empty() && !optim::optimizers().contains(only)) {
       give_up("expected an optimizer for --only, got " + only);
     }
-    // What dl::run sets for a process: blocks that are freed stay.
+    // As dl::run sets it for a process: freed blocks are kept.
     mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
     mallopt(M_TRIM_THRESHOLD, 2'145'386'496);
     Bench(rounds, only, quick).run();

@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t batch_size = 64;
 constexpr std::int64_t num_batches = 256;
-// Long, since the runner finds its code out of the caches after the others, which share theirs.
+// Long, since the runner's code is out of the caches after the other loops, which share their code.
 constexpr int block_steps = 32;
 constexpr int warm_rounds = 12;
 
@@ -53,8 +53,8 @@ std::vector<dl::Batch> make_batches() {
   const auto prototypes = torch::randn({10, 784});
   const auto target = torch::randint(10, {num_batches * batch_size}, torch::kLong);
   const auto input = prototypes.index_select(0, target).add_(torch::randn({num_batches * batch_size, 784}), 2);
-  // Parts of one tensor: temporaries of a batch's size would leave holes, through which the allocator then leads the
-  // gradients of one loop or another, out of the caches.
+  // Parts of one tensor: temporaries of a batch's size would leave holes, into which the allocator would place the
+  // gradients of one of the loops, out of the caches.
   std::vector<dl::Batch> batches;
   for (std::int64_t i = 0; i < num_batches; ++i) {
     dl::Batch batch;
@@ -72,7 +72,7 @@ std::shared_ptr<dl::optim::Optimizer> make_optimizer(const std::string& type, to
   return std::make_shared<dl::optim::AdamW>(net->parameters(), dl::optim::OptimizerOptions{.lr = 1e-3});
 }
 
-/// What the runner reports: `sinks` adds TensorBoard, CSV and histograms of weights and gradients, each 100 steps.
+/// Outputs of the runner: `sinks` adds TensorBoard, CSV and histograms of weights and gradients every 100 steps.
 enum class Level { nothing, files, sinks };
 constexpr std::array<const char*, 3> level_names = {"nothing on", "accuracy, console, jsonl", "and TensorBoard, csv"};
 
@@ -128,14 +128,14 @@ class BareLoop {
   double correct_ = 0;
 };
 
-/// Blocks of the three loops, in an order that changes from round to round.
+/// Blocks of the three loops, in an order that changes between rounds.
 class Schedule {
  public:
   enum Loop { runner, bare, control };
 
   Schedule(BareLoop& first, BareLoop& second) : loops_{&first, &second} {}
 
-  /// Called before each step of the runner: at the end of its block the other loops have their turn.
+  /// Called before each step of the runner: at the end of its block it runs the other loops.
   void before_step() {
     if (left_ > 0) {
       --left_;
@@ -150,7 +150,7 @@ class Schedule {
     begin_ = Clock::now();
   }
 
-  /// Microseconds a step of each loop, by round, without those of warming up and the last, which may not be whole.
+  /// Microseconds per step of each loop, by round, without warm-up and the last round, which may be incomplete.
   std::vector<std::array<double, 3>> rounds() const {
     const auto skipped = std::min<std::size_t>(warm_rounds, rounds_.size());
     return {rounds_.begin() + static_cast<std::ptrdiff_t>(skipped), rounds_.end() - (rounds_.size() > skipped ? 1 : 0)};
@@ -164,7 +164,7 @@ class Schedule {
     }
   }
 
-  /// Whose turn it is; begins a new round where the last one is over.
+  /// The loop whose turn it is; begins a new round if the last one has ended.
   Loop turn() {
     if (rounds_.empty() || position_ == order_.size()) {
       if (rounds_.size() % orders_.size() == 0) {
@@ -193,7 +193,7 @@ class Schedule {
   Clock::time_point begin_;
 };
 
-/// The batches in their order, again and again.
+/// The batches in order, repeated.
 struct Feed {
   const std::vector<dl::Batch>* batches;
   std::int64_t step = 0;
@@ -264,15 +264,15 @@ bool same_losses(const std::vector<float>& a, const std::vector<float>& b) {
   return count > 0;
 }
 
-/// One start: writes a line for each round, the microseconds of a step of the runner, the bare loop and the control.
-/// Fails when the losses are not equal.
+/// One start: writes a line per round, the microseconds per step of the runner, the bare loop and the control. Fails if
+/// the losses differ.
 int child_paired(const std::string& type, std::int64_t hidden, Level level, int rounds, const std::string& folder) {
   const bool everything = level != Level::nothing;
-  // Both loops run with what dl::run sets for a process.
+  // All loops run with the process settings of dl::run.
   mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
   mallopt(M_TRIM_THRESHOLD, 2'145'386'496);
   torch::set_num_threads(1);
-  // The console of the measured runner goes to a file; what is found goes to the process that started this one.
+  // The measured runner's console goes to a file; the results go to the parent process.
   std::FILE* const report = fdopen(dup(STDOUT_FILENO), "w");
   const int file = open((folder + "/console.txt").c_str(), O_WRONLY | O_CREAT, 0600);
   if (report == nullptr || file < 0 || dup2(file, STDOUT_FILENO) < 0) {
@@ -280,7 +280,7 @@ int child_paired(const std::string& type, std::int64_t hidden, Level level, int 
     return 1;
   }
   const auto batches = make_batches();
-  // Each start lays the three loops elsewhere.
+  // Each start places the three loops at other addresses.
   std::random_device entropy;
   std::vector<at::Tensor> padding;
   const auto pad = [&] { padding.push_back(at::empty({1 + static_cast<std::int64_t>(entropy() % 400'000)})); };
@@ -301,8 +301,7 @@ int child_paired(const std::string& type, std::int64_t hidden, Level level, int 
   config.tensorboard = config.csv = level == Level::sinks;
   config.histogram_interval = 100;
   PairedRunner runner(config, type, hidden, everything, batches, schedule);
-  // Numbers in memory that is there already: tensors that stay would cut the heap into pieces, and steps wait for
-  // pages.
+  // Reserves memory first: growing vectors would fragment the heap, and steps would wait for pages.
   for (auto* losses : {&runner.losses, &bare.losses, &control.losses}) {
     losses->resize(static_cast<std::size_t>(*config.steps));
     losses->clear();
@@ -317,7 +316,7 @@ int child_paired(const std::string& type, std::int64_t hidden, Level level, int 
   return equal ? 0 : 1;
 }
 
-/// Rounds of several starts: where a process happens to lay its memory moves a loop by some microseconds.
+/// Rounds of several starts: memory addresses, which differ between starts, change the time of a loop by microseconds.
 bool paired(const std::string& program, const std::string& type, std::int64_t hidden, Level level, int starts,
             int rounds, const std::string& folder) {
   std::vector<double> added, noise, bare;
@@ -347,7 +346,7 @@ bool paired(const std::string& program, const std::string& type, std::int64_t hi
       "%zu rounds, %d starts  losses %s\n",
       type.c_str(), static_cast<long>(hidden), level_names[static_cast<std::size_t>(level)], median(bare), cost.middle,
       cost.low, cost.high, zero.middle, zero.low, zero.high, added.size(), starts, equal ? "bit-equal" : "DIFFER");
-  // The work of a boundary falls into few rounds: the mean has its share, the median has not.
+  // The work of boundaries is in few rounds: the mean includes it, the median does not.
   const auto mean = [](const std::vector<double>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   };
@@ -426,7 +425,7 @@ int child_torch(const std::string& type, std::int64_t hidden) {
 }
 
 int child_danling(const std::string& type, const std::string& hidden, const std::string& folder) {
-  // dl::run, as a user's main would have it: process settings included.
+  // dl::run, as in a user's main, including process settings.
   std::vector<std::string> arguments = {"bench",
                                         "--hidden=" + hidden,
                                         "--optim.type=" + type,
@@ -521,7 +520,7 @@ int main(int argc, char** argv) {
   }
   std::filesystem::remove_all(folder);
   if (!equal) {
-    std::fprintf(stderr, "error: the loops did not do the same work; the figures above mean nothing\n");
+    std::fprintf(stderr, "error: the loops did not do the same work; the figures above are invalid\n");
   }
   return equal ? 0 : 1;
 }

@@ -1,12 +1,12 @@
-// Sharded training beside Python's FSDP2 and DistributedDataParallel: ./dev bench parallel [--quick] [--rounds N]
-// [--optim adamw|sgd].
+// Sharded training compared with Python's FSDP2 and DistributedDataParallel: ./dev bench parallel [--quick]
+// [--rounds N] [--optim adamw|sgd].
 //
 // Every contestant is two processes that start once, with the same weights and samples, and then train blocks of steps
-// in turn with the others, in an order that rotates from round to round; those whose turn it is not sleep. Ratios are
-// medians over the rounds, each within one round. The losses of all after the same steps must agree before anything is
-// measured. One thread for each process, all on this machine. Each of danling and FSDP2 runs twice, as a control.
+// in turn with the others, in an order that rotates between rounds; processes that are not in turn sleep. Ratios are
+// medians over rounds, each computed within a round. Before measuring, the losses after the same steps must agree. Each
+// process has one thread; all run on this machine. danling and FSDP2 each run twice, as a control.
 //
-// At the end: the instructions of a step by a ShardedModel of one rank, beside a plain loop.
+// Finally, compares the instructions of a step with a ShardedModel of one rank and of a plain loop.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,7 +32,7 @@ using bench::give_up;
 using bench::median;
 
 constexpr int compared_steps = 16;
-constexpr double wanted = 1.3;  // times FSDP2
+constexpr double wanted = 1.3;  // target: times as fast as FSDP2
 
 struct Contestant {
   std::string name;
@@ -50,7 +50,7 @@ struct Contestant {
 
 using Contestants = std::vector<Contestant>;
 
-/// How many times the fastest of `to` takes as long as `of`, by rounds.
+/// Time of the fastest of `to` divided by that of `of`, by rounds.
 double ratio(const Contestants& all, std::size_t of, const std::vector<std::size_t>& to) {
   std::vector<double> ratios;
   for (std::size_t round = 0; round < all[of].blocks.size(); ++round) {
@@ -92,7 +92,7 @@ class ParallelBench {
     ours("danling, Reducer (ddp)", "ddp");
     std::vector<std::size_t> fsdp;
     if (python_.empty()) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
     } else {
       const auto theirs = [&](const char* name, const char* json, bool is_fsdp) {
         if (is_fsdp) {
@@ -109,7 +109,7 @@ class ParallelBench {
     }
     measure(all);
     std::printf("%s, 784-1024-1024-10, batch 64 a process, 2 processes\n  %-60s %10s %21s %10s %11s %9s %11s\n",
-                optim.c_str(), "", "a step", "least .. most", "CPU time", "kB written", "sleeps", "to danling");
+                optim.c_str(), "", "a step", "min .. max", "CPU time", "kB written", "sleeps", "to danling");
     for (std::size_t i = 0; i < all.size(); ++i) {
       print(all[i], ratio(all, 0, {i}));
     }
@@ -131,7 +131,7 @@ class ParallelBench {
   void compare_alone() const {
     const bench::StepCounts counts = bench::count_steps(folder_.string());
     if (counts.plain == 0) {
-      std::printf("instructions of a step of one rank: this machine does not count them\n");
+      std::printf("instructions of a step of one rank: this machine cannot count them\n");
       return;
     }
     std::printf("instructions of a step of one rank, to those of a plain loop: x%.4f (%.1f M)\n",
@@ -154,7 +154,7 @@ class ParallelBench {
         std::vector<std::string>{python_, "-W", "ignore", DANLING_SOURCE_DIR "/bench/parallel_peers.py", work});
   }
 
-  /// The first block of each is not counted: after it the losses are compared.
+  /// The first block of each is a warm-up, after which the losses are compared.
   void measure(Contestants& all) const {
     for (Contestant& one : all) {
       one.ranks->await_ready();
@@ -168,7 +168,7 @@ class ParallelBench {
       least = std::min(least, loss);
       most = std::max(most, loss);
       if (!(most - least <= 1e-4 * std::abs(most))) {
-        give_up("expected losses alike, got " + std::to_string(loss) + " of " + one.name + " beside " +
+        give_up("expected equal losses, got " + std::to_string(loss) + " of " + one.name + " beside " +
                 std::to_string(least) + " to " + std::to_string(most));
       }
     }
@@ -217,7 +217,7 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "--rank") {
       return bench::train_sharded_on_command({arguments.begin() + 1, arguments.end()});
     }
-    signal(SIGPIPE, SIG_IGN);  // a rank that fails is reported
+    signal(SIGPIPE, SIG_IGN);  // the failure of a rank is reported instead
     int rounds = 11;
     bool quick = false;
     std::vector<std::string> optims = {"adamw", "sgd"};

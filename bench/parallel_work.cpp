@@ -1,4 +1,4 @@
-// The measured process of bench/parallel.cpp: a loop of its own around ShardedModel.
+// The measured process of bench/parallel.cpp: a custom loop around ShardedModel.
 #include <torch/torch.h>
 
 #include <fcntl.h>
@@ -50,7 +50,7 @@ std::unique_ptr<dl::optim::Optimizer> make_optimizer(const std::string& name, co
   return std::make_unique<dl::optim::AdamW>(params, dl::optim::OptimizerOptions{.lr = rate, .weight_decay = 0.01});
 }
 
-/// A step of one process, of whichever kind.
+/// A step of one process, of any kind.
 class Trainer {
  public:
   Trainer(const std::string& folder, std::int64_t batch_size, const std::string& optim, double rate,
@@ -107,7 +107,7 @@ class Trainer {
   }
 
  private:
-  /// The mean over all ranks.
+  /// Backward pass of the mean over all ranks.
   void backward(const at::Tensor& loss) const {
     group_.size() == 1 ? loss.backward() : loss.div(static_cast<double>(group_.size())).backward();
   }

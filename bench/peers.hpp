@@ -1,4 +1,4 @@
-// The Python process of a benchmark: it receives one command at a time.
+// The Python process of a benchmark, which executes one command at a time.
 #pragma once
 
 #include <fcntl.h>
@@ -16,14 +16,14 @@ namespace bench {
 
 [[noreturn]] inline void give_up(const std::string& text) { throw std::runtime_error(text); }
 
-/// Rows that were not measured and tables whose values were not compared. If there are any, the benchmark fails at its
+/// Rows that were not measured, and tables whose values were not compared. With any gap, the benchmark fails at its
 /// end.
 inline std::vector<std::string>& gaps() {
   static std::vector<std::string> found;
   return found;
 }
 
-/// Prints the gaps. Returns the exit status: 1 if there are any.
+/// Prints the gaps. Returns the exit status: 1 if there are gaps.
 inline int finish() {
   for (const std::string& gap : gaps()) {
     std::fprintf(stderr, "error: not measured: %s\n", gap.c_str());
@@ -31,12 +31,12 @@ inline int finish() {
   return gaps().empty() ? 0 : 1;
 }
 
-/// The script's answer if it is not "ok".
+/// An answer of the script other than "ok".
 struct NoAnswer : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The Python process. Commands and answers: see the script.
+/// The Python process. The script documents commands and answers.
 class Peers {
  public:
   Peers(const std::string& python, const std::string& script, const std::vector<std::string>& script_arguments) {

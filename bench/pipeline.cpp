@@ -1,10 +1,9 @@
-// Pipelines beside Python's torch.distributed.pipelining: ./dev bench pipeline [--quick] [--rounds N].
+// Pipelines compared with Python's torch.distributed.pipelining: ./dev bench pipeline [--quick] [--rounds N].
 //
 // Every contestant is two processes of one thread that start once, with the same weights and samples, and then train
-// blocks of steps in turn with the others, in an order that rotates from round to round; those whose turn it is not
-// sleep. Ratios are medians over the rounds, each within one round. The losses of all after the same steps, and the
-// norms of their gradients, must agree before anything is measured. 1F1B of danling and of Python runs twice, as a
-// control.
+// blocks of steps in turn with the others, in an order that rotates between rounds; processes that are not in turn
+// sleep. Ratios are medians over rounds, each computed within a round. Before measuring, the losses after the same
+// steps and the norms of their gradients must agree. danling's and Python's 1F1B each run twice, as a control.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -33,7 +32,7 @@ constexpr int compared_steps = 6;
 struct Contestant {
   std::string name;
   std::unique_ptr<bench::Ranks> ranks;
-  std::size_t to = 0;  ///< whose times the ratio divides by its own
+  std::size_t to = 0;  ///< the contestant whose time is divided by this one's
   std::vector<Block> blocks = {};
 
   double median_of(double Block::*number) const {
@@ -71,7 +70,7 @@ class PipelineBench {
   void run() {
     constexpr Pipeline pipelines[] = {{"1F1B", 1}, {"GPipe", 1}, {"Interleaved1F1B", 2}, {"ZBVZeroBubble", 2}};
     if (python_.empty()) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
     }
     for (const Pipeline& pipeline : pipelines) {
       add(pipeline, "", all_.size());
@@ -119,7 +118,7 @@ class PipelineBench {
          to});
   }
 
-  /// Of the same steps of all. Also the steps that are not counted.
+  /// Compares a result of the same steps of all contestants; these steps are also the warm-up.
   void compare(const char* what, int steps) {
     double least = INFINITY, most = -INFINITY;
     for (Contestant& one : all_) {
@@ -167,7 +166,7 @@ class PipelineBench {
         "  %-36s %10s %21s %10s %11s %8s %12s %12s\n",
         static_cast<int>(bench::pipeline_layers), static_cast<int>(bench::pipeline_width),
         static_cast<int>(bench::pipeline_micro_batches), static_cast<int>(bench::pipeline_micro_batch_size), "",
-        "a step", "least .. most", "CPU time", "kB written", "sleeps", "to danling", "CPU time");
+        "a step", "min .. max", "CPU time", "kB written", "sleeps", "to danling", "CPU time");
     for (std::size_t i = 0; i < all_.size(); ++i) {
       const Contestant& one = all_[i];
       const auto [low, high] = std::minmax_element(
@@ -203,7 +202,7 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "--rank") {
       return bench::train_pipeline_on_command({arguments.begin() + 1, arguments.end()});
     }
-    signal(SIGPIPE, SIG_IGN);  // a rank that fails is reported
+    signal(SIGPIPE, SIG_IGN);  // the failure of a rank is reported instead
     int rounds = 11;
     bool quick = false;
     for (std::size_t i = 0; i < arguments.size(); ++i) {

@@ -1,4 +1,4 @@
-// The measured process of bench/pipeline.cpp: a loop of its own around PipelineSchedule.
+// The measured process of bench/pipeline.cpp: a custom loop around PipelineSchedule.
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -28,7 +28,7 @@ at::Tensor read_floats(const std::string& file, std::int64_t count) {
   return at::from_file(file, false, count, at::TensorOptions().dtype(at::kFloat));
 }
 
-/// Linear layers with a ReLU behind each.
+/// Linear layers, each followed by a ReLU.
 torch::nn::Sequential make_stage(const std::string& folder, std::int64_t first, std::int64_t count) {
   const at::NoGradGuard no_grad;
   const at::Tensor all = read_floats(folder + "/weights", pipeline_layers * layer_size);

@@ -1,4 +1,4 @@
-// A process that trains on command and answers with what it used, as ddp_ranks.hpp reads it.
+// A process that trains on command and answers with its resource use, in the format of ddp_ranks.hpp.
 #pragma once
 
 #include <sys/resource.h>
@@ -30,8 +30,8 @@ inline double cpu_of(const rusage& used) {
          1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/// Each line of the standard input is a number for `train`, which returns what the answer ends with, after the
-/// measurement. Does not return: all ranks stand here when the input ends.
+/// Passes each line of the standard input, a number, to `train`; after the measurement, the function that it returns
+/// computes the last value of the answer. Does not return: when the input ends, all ranks are here.
 [[noreturn]] inline void train_on_lines(const std::function<std::function<double()>(int)>& train) {
   std::printf("ok\n");
   std::fflush(stdout);

@@ -1,17 +1,17 @@
-// Recorded training steps beside eager ones: ./dev bench recorded [--quick] [--rounds N] [--only NAME] [--python PATH]
-// [--example].
+// Recorded training steps compared with eager ones: ./dev bench recorded [--quick] [--rounds N] [--only NAME]
+// [--python PATH] [--example].
 //
 // For each workload, in one run and with one thread: a bare loop with torch::optim, a bare loop with the runner's
-// optimizer, the eager runner, the same again (the control), the runner with compile.enable, and Python, eagerly and
-// with torch.compile. They train a few steps each in turn, round after round; over the rounds each follows each of the
-// others equally often. A ratio is the median of the ratios per round, with the 95 % interval of this median. All C++
-// loops start anew several times, at other addresses. All have the same weights, batches and random numbers. The losses
-// of all steps of the bare loop and of the runners must have the same bits, and the means of the others must agree;
-// otherwise no time is printed.
+// optimizer, the eager runner, the same again (the control), the runner with compile.enable, and Python, eager and with
+// torch.compile. They train a few steps each in turn, round after round; each follows each of the others equally often.
+// A ratio is the median of the ratios per round, with the 95 % interval of this median. All C++ loops are restarted
+// several times, at other addresses. All have the same weights, batches and random numbers. The losses of all steps of
+// the bare loop and of the runners must have the same bits, and the means of the others must agree; otherwise no time
+// is printed.
 //
-// Memory and allocations of a runner are counted in a process of its own. "Recording" is the time that the first 40
-// steps take longer than those of the eager runner. Programs push batches (train_on_batch), so no loader is measured.
-// --example runs examples/mnist from start to end with and without compile.enable and compares the results.
+// A separate process counts the memory and allocations of a runner. "Recording" is the time by which the first 40 steps
+// exceed those of the eager runner. Programs push batches (train_on_batch), so no loader is measured. --example runs
+// examples/mnist from start to end with and without compile.enable, and compares the results.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -39,7 +39,7 @@ using namespace bench::recorded;
 using bench::give_up;
 using bench::median;
 
-/// One of those that train in turn: a loop of this process or, with `how`, of Python.
+/// A contestant that trains in turn: a loop of this process or, with `how`, of Python.
 struct Entrant {
   std::string name;
   Kind kind = Kind::eager;
@@ -55,7 +55,7 @@ class RecordedBench {
   RecordedBench(fs::path program, fs::path folder, const std::string& python, std::optional<int> rounds, bool quick)
       : program_(std::move(program)), folder_(std::move(folder)), rounds_(rounds), quick_(quick) {
     if (python.empty()) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
     } else {
       peers_ = std::make_unique<bench::Peers>(python, DANLING_SOURCE_DIR "/bench/recorded_peers.py",
                                               std::vector<std::string>{});
@@ -76,7 +76,7 @@ class RecordedBench {
     std::vector<Entrant> entrants = make_entrants(work, inputs);
     for (int start = 0; start < starts; ++start) {
       if (!train_all(work, data, entrants)) {
-        return;  // their times mean nothing
+        return;  // their times would be invalid
       }
     }
     print(work, entrants, starts);
@@ -104,7 +104,7 @@ class RecordedBench {
                 R"(,"batch_size":)" + std::to_string(work.batch_size) + R"(,"optim":")" + work.optim + R"(","lr":)" +
                 number + R"(,"folder":")" + inputs.string() + "\"}");
     if (quick_) {
-      entrants.back().failure = "compiling takes longer than --quick may";
+      entrants.back().failure = "compiling takes too long for --quick";
     }
     return entrants;
   }
@@ -114,7 +114,7 @@ class RecordedBench {
                                : peers_->ask("train " + entrant.how + " " + std::to_string(steps));
   }
 
-  /// One start of all loops and the rounds. Returns whether they did the same work.
+  /// One start of all loops, and the rounds. Returns whether all loops did the same work.
   bool train_all(const Work& work, const Data& data, std::vector<Entrant>& entrants) {
     const int warm_steps = std::max(2 * work.block_steps, 24);
     start(work, data, entrants, warm_steps);
@@ -137,7 +137,7 @@ class RecordedBench {
     }
     const double steps = work.rounds * work.block_steps;
     if (static_cast<double>(recorded.loop->replayed() - replayed) < least_replayed * steps) {
-      bench::gaps().push_back(work.name + ": steps of the recorded runner were no replays");
+      bench::gaps().push_back(work.name + ": most steps of the recorded runner were not replayed");
       return false;
     }
     return bits_agree(work, entrants);
@@ -150,7 +150,7 @@ class RecordedBench {
     padding_.clear();
     for (Entrant& entrant : entrants) {
       if (entrant.how.empty()) {
-        // Where memory happens to lie moves a loop by some microseconds.
+        // Memory addresses change the time of a loop by some microseconds.
         padding_.push_back(std::vector<char>(1 + entropy_() % 1'600'000));
         entrant.loop = make_loop(entrant.kind, work, data, folder_.string(),
                                  warm_steps + std::int64_t{work.rounds} * work.block_steps);
@@ -164,7 +164,7 @@ class RecordedBench {
     }
   }
 
-  /// The mean losses of the first steps, to a tolerance.
+  /// Compares the mean losses of the first steps, with a tolerance.
   bool means_agree(const Work& work, std::vector<Entrant>& entrants, int steps) {
     for (Entrant& entrant : entrants) {
       if (!entrant.how.empty() && entrant.failure.empty()) {
@@ -189,7 +189,7 @@ class RecordedBench {
     return true;
   }
 
-  /// The losses of all steps, bit for bit.
+  /// Compares the losses of all steps, bit for bit.
   static bool bits_agree(const Work& work, const std::vector<Entrant>& entrants) {
     const std::vector<float>& expected = entrants[eager_index].loop->losses;
     for (const Entrant& entrant : entrants) {
@@ -225,7 +225,7 @@ class RecordedBench {
         "the others at most %.0e apart\n",
         work.name.c_str(), work.title.c_str(), base.seconds.size(), work.block_steps, starts, starts == 1 ? "" : "s",
         apart);
-    std::printf("  %-36s %10s %24s   %s\n", "", "a step", "least .. most", ("times " + base.name).c_str());
+    std::printf("  %-36s %10s %24s   %s\n", "", "a step", "min .. max", ("times " + base.name).c_str());
     for (const Entrant& entrant : entrants) {
       if (!entrant.failure.empty()) {
         std::printf("  %-36s not available: %s\n", entrant.name.c_str(), entrant.failure.c_str());
@@ -256,7 +256,7 @@ class RecordedBench {
     return counts;
   }
 
-  /// Eager and recorded runner in turn.
+  /// Counts the eager and the recorded runner in turn.
   void print_counts(const Work& work) const {
     constexpr Kind kinds[] = {Kind::eager, Kind::recorded};
     std::vector<double> growth[2], allocations[2], added;
@@ -267,7 +267,7 @@ class RecordedBench {
         growth[i].push_back(counts[i].growth / 1e6);
         allocations[i].push_back(counts[i].allocations);
         if (kinds[i] == Kind::recorded && counts[i].replayed_share < least_replayed) {
-          bench::gaps().push_back(work.name + ": steps of the counted process were no replays");
+          bench::gaps().push_back(work.name + ": most steps of the counted process were not replayed");
         }
         if (counts[i].allocations <= 0 || counts[i].growth <= 0) {
           bench::gaps().push_back(work.name + ": allocations or memory were not counted");
@@ -283,7 +283,7 @@ class RecordedBench {
   }
 
   static constexpr std::size_t eager_index = 2, recorded_index = 4;
-  static constexpr double least_replayed = 0.9;  ///< share of the steps of the recorded runner
+  static constexpr double least_replayed = 0.9;  ///< minimum share of replayed steps of the recorded runner
 
   fs::path program_, folder_;
   std::optional<int> rounds_;

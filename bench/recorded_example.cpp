@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether the run in this folder replayed most of its steps, as its log says: "compile: 480 of 560 steps replayed".
+/// Returns whether the run in this folder replayed most of its steps, by its log: "compile: 480 of 560 steps replayed".
 bool replayed(const fs::path& run) {
   for (const auto& entry : fs::recursive_directory_iterator(run)) {
     std::ifstream in(entry.path());
@@ -81,7 +81,7 @@ void run_example(const fs::path& program, const fs::path& folder, std::optional<
   std::string expected;
   const fs::path root = folder / "example";
   const int rounds = quick ? 1 : chosen_rounds.value_or(12);
-  for (int round = -1; round < rounds; ++round) {  // the first is not counted: it reads files from disk
+  for (int round = -1; round < rounds; ++round) {  // round -1 is a warm-up that reads files from disk
     for (const std::size_t i : order_of_round(variants.size(), static_cast<std::size_t>(round + 1))) {
       Variant& variant = variants[i];
       const std::string command = "exec '" + example.string() + "' --workspace_root='" + root.string() + "'" +

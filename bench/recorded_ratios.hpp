@@ -1,4 +1,4 @@
-// The order of those that are measured in turn, and their ratios: of bench/recorded.cpp.
+// Order of contestants, and ratios of their times, for bench/recorded.cpp.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline Interval median_interval(std::vector<double> values) {
   return {at(n / 2 - half), median(values), at(n / 2 + half)};
 }
 
-/// How many times `to` takes as long as `of`, by rounds.
+/// Time of `to` divided by that of `of`, by rounds.
 inline std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {
   std::vector<double> out;
   for (std::size_t round = 0; round < of.size(); ++round) {
@@ -41,7 +41,7 @@ inline std::string times(const std::vector<double>& values) {
   return text;
 }
 
-/// In 2n rounds each of n follows each of the others equally often: neighbours differ by all distances (Williams).
+/// In 2n rounds each of n follows each of the others equally often (Williams design).
 inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round) {
   std::vector<std::size_t> order;
   for (std::size_t k = 0; k < n; ++k) {

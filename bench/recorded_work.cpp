@@ -25,12 +25,12 @@ namespace {
 constexpr std::int64_t num_classes = 10;
 constexpr std::int64_t vocabulary = 512, length = 16, width = 128;
 
-/// Steps of the runner that were replays of a recorded step.
+/// Number of the runner's steps that were replayed.
 std::int64_t replayed_steps(const dl::TorchRunner& runner) { return runner.compile_report().replayed; }
 
 // ---- models ---------------------------------------------------------------------------------------------------------
 
-/// That of examples/mnist.
+/// The network of examples/mnist.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     conv1 = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 16, 3).padding(1)));
@@ -187,7 +187,7 @@ class RunnerLoop final : public Loop {
 
 // ---- the counted process --------------------------------------------------------------------------------------------
 
-/// A number of /proc/self/status, in bytes.
+/// A value of /proc/self/status, in bytes.
 double status_bytes(const std::string& key) {
   std::ifstream in("/proc/self/status");
   for (std::string word; in >> word;) {
@@ -318,7 +318,7 @@ int count(Kind kind, const Work& work, const std::string& folder, bool quick) {
   set_up_process();
   const Data data = make_data(work);
   {
-    // Reads the code from disk: it is not memory of the step.
+    // Loads the code from disk first: its memory is not that of a step.
     Work less = work;
     less.batch_size = 2;
     const Data few = make_data(less);
@@ -326,10 +326,10 @@ int count(Kind kind, const Work& work, const std::string& folder, bool quick) {
   }
   const int later = (quick ? 1 : 4) * work.block_steps;
   const int steps = first_steps(quick);
-  // The first loop tells the time, the second one the memory: that of code which only recorded steps use is there then.
+  // The first loop measures the time, the second the memory: then the code of recorded steps is already loaded.
   const double first = make_loop(kind, work, data, folder, steps)->train(steps) * steps;
   malloc_trim(0);
-  std::ofstream("/proc/self/clear_refs") << 5;  // the peak is now what is resident
+  std::ofstream("/proc/self/clear_refs") << 5;  // resets the peak to the resident memory
   const double before = status_bytes("VmRSS");
   const auto loop = make_loop(kind, work, data, folder, steps + later);
   loop->train(steps);

@@ -24,10 +24,10 @@ struct Work {
 };
 
 const std::vector<Work>& works();
-/// @throws std::runtime_error with the names when there is none of this name
+/// @throws std::runtime_error that lists the names when the name is unknown
 const Work& work(const std::string& name);
 
-/// Samples in memory, and views of them as batches: nothing is left to do for a loader.
+/// Samples in memory, and views of them as batches: a loader would have no work left.
 struct Data {
   struct Batch {
     at::Tensor input, target;
@@ -46,7 +46,7 @@ enum class Kind {
   recorded,     ///< the runner with compile.enable
 };
 
-/// A training of the model, some steps at a time. All loops begin with the same weights, batches and random numbers.
+/// Training of a model, some steps at a time. All loops begin with the same weights, batches and random numbers.
 class Loop {
  public:
   explicit Loop(const Data& data);
@@ -56,7 +56,7 @@ class Loop {
 
   /// Trains with this loop's random numbers. Returns seconds per step.
   double train(int steps);
-  /// How many of the steps were replays.
+  /// Number of replayed steps.
   virtual std::int64_t replayed() const { return 0; }
 
   std::vector<float> losses;  ///< of all steps
@@ -71,21 +71,21 @@ class Loop {
   at::Tensor generator_state_;
 };
 
-/// @param num_steps  room for that many losses; memory that grows would lie elsewhere in each loop
+/// @param num_steps  number of losses to reserve; growing memory would change addresses
 std::unique_ptr<Loop> make_loop(Kind kind, const Work& work, const Data& data, const std::string& folder,
                                 std::int64_t num_steps);
 
-/// What dl::run sets for a process, and one thread.
+/// Applies the process settings of dl::run, and one thread.
 void set_up_process();
 
-/// In how many steps the recording is complete.
+/// Number of steps after which the recording is complete.
 constexpr int first_steps(bool quick) { return quick ? 24 : 40; }
 
 /// The counted process: writes the counts of one loop to stdout, for `read_counts`.
 int count(Kind kind, const Work& work, const std::string& folder, bool quick);
 
 struct Counts {
-  double first_seconds = 0;   ///< of the first steps, all together
+  double first_seconds = 0;   ///< total of the first steps
   double step_seconds = 0;    ///< per step, after them
   double allocations = 0;     ///< per step; negative: not counted
   double growth = 0;          ///< bytes from before the loop to the peak of the process

@@ -1,7 +1,7 @@
-// Where many ranks would spend their time: ./dev bench scale [--quick]. docs/scale.md shows the output.
+// Predicts the communication time of many ranks: ./dev bench scale [--quick]. docs/scale.md shows the output.
 //
-// Counts what this library sends with 2 to 32 ranks on this machine and compares each count with a closed form; fails
-// where they differ. Then evaluates the forms for 8 to 10,000 ranks, with published figures for links.
+// Counts the bytes that this library sends with 2 to 32 ranks on this machine and compares each count with a closed
+// form; fails if they differ. Then evaluates the forms for 8 to 10,000 ranks, with published figures for links.
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -71,7 +71,7 @@ std::string whole(double value) {
   return out;
 }
 
-/// A count and its closed form.
+/// Prints and compares a count and its closed form.
 void compare(const std::string& what, int ranks, double counted, double form, double tolerance) {
   char ratio[32];
   std::snprintf(ratio, sizeof ratio, "%.3f", counted / form);
@@ -86,7 +86,7 @@ const char* name_of(Mesh mesh) {
 }
 constexpr Mesh meshes[] = {Mesh::plain, Mesh::numbered, Mesh::batched};
 
-/// Returns the bytes of an entry in the store, which holds the machine's name: from the count of two ranks.
+/// Returns the bytes of an entry in the store, which holds the machine's name, from the count with two ranks.
 double compare_joins(const std::vector<int>& sizes) {
   title("second mesh of Gloo, ranks as processes: bytes that rank 0 writes", {"", "ranks", "counted", "form", "ratio"});
   double entry = 0.0;
@@ -126,7 +126,7 @@ void compare_counts(const std::vector<int>& sizes) {
   }
 }
 
-/// Ranks as threads share the cores of this machine: their times are those of links only while cores are free.
+/// Ranks as threads share the cores of this machine: their times are those of links only if cores are free.
 void show_times(const std::vector<int>& sizes, const Link& loopback) {
   title("agree() on this machine, over loopback", {"", "ranks", "measured", "form", "cores busy"});
   for (const int ranks : sizes) {
@@ -154,9 +154,9 @@ double mesh_time(double n, double entry, double store_rate, Mesh mesh) {
   return mesh_requests(n, mesh) / store_rate + mesh_bytes(n, entry, mesh) / ethernet.bandwidth;
 }
 
-/// Beside what Gloo's developers report for the time in which all ranks connect.
+/// Compares with the times that Gloo's developers report until all ranks are connected.
 void compare_published(double entry, double store_rate) {
-  title("a mesh: time of the store, and the published time of all", {"", "ranks", "form", "published"});
+  title("a mesh: time of the store, and the published total time", {"", "ranks", "form", "published"});
   const struct {
     Mesh mesh;
     double ranks, seconds;
@@ -252,7 +252,7 @@ int run(bool quick) {
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
 
-  // Forks: first.
+  // Forks, so it comes first.
   const double entry = compare_joins(quick ? std::vector<int>{2, 4} : std::vector<int>{2, 4, 8, 16});
   // 32 ranks in one process have a thousand sockets.
   std::vector<int> counted = quick ? std::vector<int>{2, 4} : std::vector<int>{2, 8, 16};

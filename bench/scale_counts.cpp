@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Bytes and calls of reads and writes of this process, those of sockets too.
+/// Bytes and calls of reads and writes of this process, including sockets.
 struct Traffic {
   double written = 0.0, reads = 0.0, writes = 0.0;
 };
@@ -105,7 +105,7 @@ Counts count(int ranks, int calls, const Call& call) {
   return out;
 }
 
-/// One per rank, which a call does not make anew.
+/// One tensor per rank, reused between calls.
 at::Tensor& tensor_of(double bytes) {
   thread_local at::Tensor tensor;
   const auto numel = static_cast<std::int64_t>(bytes / 4);
@@ -182,7 +182,7 @@ Measured measure_link(int times) {
         group.send(back, 0);
       }
     };
-    // The least of several medians: other programs use the cores too.
+    // The minimum of several medians: other programs use the cores too.
     for (int batch = 0; batch < 5; ++batch) {
       std::vector<double> trips, transfers;
       for (int i = 0; i < times; ++i) {
@@ -284,7 +284,7 @@ Joined count_join(int ranks, Mesh mesh) {
     waitpid(processes[left - 1], nullptr, 0);
   }
   if (!complete) {
-    give_up("expected all ranks to join, got one that did not; its words are above");
+    give_up("expected all ranks to join, got one that did not; its error is above");
   }
   return out;
 }

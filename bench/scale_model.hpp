@@ -1,4 +1,4 @@
-// The time of this library's communications by a model of links, in closed form or message by message.
+// Models the time of this library's communication over links, in closed form or message by message.
 #pragma once
 
 #include <algorithm>
@@ -21,20 +21,21 @@ struct Link {
   double of(double bytes) const { return alpha + bytes / bandwidth; }
 };
 
-// Of src/distributed/group_call.cpp: the packet with which a collective begins, and the part of it that is data.
+// From src/distributed/group_call.cpp: the packet at the start of a collective, and the part of it that is data.
 constexpr double packet_bytes = 1024;
 constexpr double payload_bytes = packet_bytes - 16;
-// Of src/distributed/shapes.cpp: a tensor of one dimension in a request.
+// From src/distributed/shapes.cpp: a tensor of one dimension in a request.
 constexpr double shape_bytes = 40;
-// Of src/distributed/gathers.cpp: longer rows are broadcast, one rank after another.
+// From src/distributed/gathers.cpp: longer rows are broadcast, one rank after another.
 constexpr double padded_bytes = 1 << 20;
 
 inline double rounds(double n) { return std::ceil(std::log2(n)); }
 
-/// Gloo's all-gather: a ring, n - 1 times a message of `bytes`.
+/// Gloo's all-gather: a ring with n - 1 messages of `bytes`.
 inline double ring_gather(const Link& link, double n, double bytes) { return (n - 1) * link.of(bytes); }
 
-/// What a rank sends in Group::all_gather of `body` bytes from each: a second gather carries what the packet does not.
+/// Bytes that a rank sends in Group::all_gather of `body` bytes per rank: a second gather carries data beyond the
+/// packet.
 inline double exchange_bytes(double n, double body) {
   return (n - 1) * (packet_bytes + std::max(0.0, body - payload_bytes));
 }
@@ -42,14 +43,14 @@ inline double exchange(const Link& link, double n, double body) {
   return ring_gather(link, n, packet_bytes) + (body > payload_bytes ? ring_gather(link, n, body - payload_bytes) : 0.0);
 }
 
-/// Gloo's all-reduce: a ring of n chunks, once to add and once to share.
+/// Gloo's all-reduce: a ring of n chunks, one pass to add and one to share.
 inline double ring_sum_bytes(double n, double bytes) { return 2 * (n - 1) * bytes / n; }
 inline double ring_sum(const Link& link, double n, double bytes) { return 2 * (n - 1) * link.of(bytes / n); }
 
 inline double all_to_all(const Link& link, double n, double bytes) { return link.of(bytes * (n - 1) / n); }
 
-/// Message by message: a ring in which each hop takes `link.of(bytes)`, or random times of the same mean: half of it
-/// fixed, half exponential. Rank r has its s-th packet when it has the one before and its neighbour had the s-1-th.
+/// Simulates each message in a ring. A hop takes `link.of(bytes)`, or a random time with this mean: half fixed, half
+/// exponential. Rank r has its s-th packet once it has the previous one and its neighbour has the s-1-th.
 inline double simulate_ring_gather(const Link& link, std::int64_t n, double bytes, bool random) {
   std::mt19937_64 engine(1);
   std::exponential_distribution<double> late(1.0);
@@ -65,8 +66,8 @@ inline double simulate_ring_gather(const Link& link, std::int64_t n, double byte
   return *std::max_element(before.begin(), before.end());
 }
 
-/// Message by message: every rank in turn broadcasts `bytes` along Gloo's binomial tree. A rank begins the next
-/// broadcast when it has received this one and its own messages have left.
+/// Simulates each message: every rank in turn broadcasts `bytes` along Gloo's binomial tree. A rank begins the next
+/// broadcast when it has received this one and sent its messages.
 inline double simulate_broadcasts(const Link& link, std::int64_t n, double bytes) {
   const auto size = static_cast<std::size_t>(n);
   const double leaves = bytes / link.bandwidth;
@@ -88,7 +89,7 @@ inline double simulate_broadcasts(const Link& link, std::int64_t n, double bytes
 /// Sum along the tree of virtual ranks between machines (src/distributed/bucket_exchange.cpp): all-to-all of the parts,
 /// then all-gather of the sums.
 struct TreeTimes {
-  double requests = 0.0;  ///< the shapes of all parts, from each rank to each
+  double requests = 0.0;  ///< shapes of all parts, sent from each rank to each
   double parts = 0.0;
   double sums = 0.0;
   double total() const { return requests + parts + sums; }
@@ -115,7 +116,7 @@ struct Model {
     return sum;
   }
   double bytes() const { return 4 * count(); }
-  /// As Reducer fills them, from the last parameter on: the first of 1 MiB, others of 25 MiB.
+  /// Buckets as Reducer fills them, from the last parameter on: 1 MiB for the first, 25 MiB for the others.
   std::vector<double> buckets() const {
     std::vector<double> out;
     for (std::size_t left = numels.size(); left > 0; --left) {
@@ -130,7 +131,7 @@ struct Model {
   }
 };
 
-/// Linear layers with biases between the widths.
+/// Linear layers with biases, of the given widths.
 inline Model layers(std::string name, const std::vector<double>& widths) {
   Model out{std::move(name), {}};
   for (std::size_t i = 1; i < widths.size(); ++i) {
@@ -148,37 +149,38 @@ inline double ring_sum_of(const Link& link, double n, const Model& model) {
   return seconds;
 }
 
-// The header of a message of Gloo. Each message of data has one, and two more announce its sender and its receiver.
+// A Gloo message has a header; two more messages with a header announce the sender and the receiver of each data
+// message.
 constexpr double header_bytes = 48;
 constexpr double writes_per_message = 3;
-/// What a rank writes to sockets for `messages` that carry `bytes` together.
+/// Bytes that a rank writes to sockets for `messages` with `bytes` of data in total.
 inline double on_sockets(double bytes, double messages) { return bytes + header_bytes * writes_per_message * messages; }
 
-/// How Gloo's ranks learn each other's addresses from the store.
+/// How Gloo's ranks exchange addresses through the store.
 enum class Mesh {
   plain,
-  numbered,  ///< GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER=1: connections have the numbers of ranks
-  batched    ///< and GLOO_ENABLE_STORE_V2_API=1: 128 entries in one request
+  numbered,  ///< GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER=1: connections are numbered by rank
+  batched    ///< also GLOO_ENABLE_STORE_V2_API=1: 128 entries per request
 };
 
-/// Two meshes, what is listened at, and two connections of each process to the store of rank 0.
+/// Sockets of rank 0: two meshes, its listeners, and two connections of each process to its store.
 inline double sockets_of_first(double n) { return 2 * (n - 1) + 2 * n + 5; }
 inline double sockets_of_others(double n) { return 2 * (n - 1) + 4; }
 
-/// What rank 0, who has the store, writes while n ranks connect each with each: every rank reads an entry of every
-/// rank, which holds a host and an address (`entry` bytes, with the protocol), and 8 bytes for each rank where
-/// connections have numbers of their own. Then the barrier of Group::split.
+/// Bytes that rank 0, which has the store, writes while all n ranks connect to each other: every rank reads an entry of
+/// every rank, which holds a host and an address (`entry` bytes, including the protocol), and 8 bytes per rank if
+/// connections have separate numbers. Then the barrier of Group::split.
 inline double mesh_bytes(double n, double entry, Mesh mesh) {
   return n * n * (entry + (mesh == Mesh::plain ? 8 * n : 0.0)) + on_sockets((n - 1) * packet_bytes, 2 * (n - 1));
 }
-/// Requests of the same to the store: each rank sets its entry, then waits twice and gets once for each entry of all,
-/// or waits once and gets once for 128.
+/// Requests to the store for the same: each rank sets its entry; then for each entry it waits twice and gets once, or
+/// for each 128 entries it waits once and gets once.
 inline double mesh_requests(double n, Mesh mesh) {
   return n + (mesh == Mesh::batched ? 2 * n * std::ceil(n / 128) : 3 * n * n);
 }
 
-/// NCCL's own model of an all-reduce over machines of eight GPUs: src/graph/tuning.cc at 01afd20, protocol Simple, the
-/// faster of ring and tree. `network` bytes per second of each machine; NVLink as that file limits an A100.
+/// NCCL's model of an all-reduce over machines of eight GPUs: src/graph/tuning.cc at 01afd20, protocol Simple, the
+/// faster of ring and tree. `network`: bytes per second per machine; NVLink limited as that file does for an A100.
 inline double nccl_sum(double n, double bytes, double network) {
   constexpr double us = 1e-6, local = 8, nvlink = 235e9;
   const double machines = std::ceil(n / local), steps = 2 * (n - 1), far = machines > 1 ? 2 * (machines - 1) : 0;

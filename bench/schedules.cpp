@@ -1,8 +1,7 @@
-// What a step of each schedule costs: ./dev bench schedules [--quick]. Target: less than 100 ns with one parameter
-// group.
+// Cost of a step of each schedule: ./dev bench schedules [--quick]. Target: less than 100 ns with one parameter group.
 //
-// The best of several rounds of 100,000 steps over an optimizer with one group and with four. Instructions of the
-// process in user mode are counted where the CPU's counter can be read.
+// The fastest of several rounds of 100,000 steps over an optimizer with one group and with four. Counts user-mode
+// instructions of the process if the CPU's counter can be read.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

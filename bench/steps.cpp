@@ -3,9 +3,9 @@
 //
 // Three loops train the same net (16-8-4, batch 8, one thread) with the same optimizer code: a bare loop, a tuned loop
 // that keeps autograd's accumulators and the seed of backward as the runner does, and the runner. The benchmark counts
-// 100 steps after 50 warm-up steps: instructions of the process in user mode (all threads, LibTorch's kernels
-// included) and allocator calls (LibTorch's included). Each loop is counted three times, with nets at other addresses,
-// and the least counts: by them autograd's hash tables take 100 instructions more or less. "Everything" adds an
+// 100 steps after 50 warm-up steps: user-mode instructions of the process (all threads, including LibTorch's kernels)
+// and allocator calls (including LibTorch's). Each loop is counted three times, with nets at other addresses, and the
+// minimum is used: addresses change the cost of autograd's hash tables by 100 instructions. "Everything" adds an
 // accuracy in each step, which the other loops compute too, and a console line and a line of metrics.jsonl every 50
 // steps, which only the runner writes. Instructions are read from the CPU's counter if permitted, otherwise from
 // callgrind.
@@ -29,7 +29,7 @@
 #include "../tests/allocations/count.hpp"
 #include "instructions.hpp"
 
-/// Where callgrind writes what it has counted and begins anew.
+/// A mark at which callgrind writes its counts and resets them.
 extern "C" __attribute__((noinline)) void bench_mark() { asm volatile("" : : : "memory"); }
 
 namespace {
@@ -45,7 +45,7 @@ struct Case {
   const char* name;
   const char* optimizer;
   bool everything;
-  // What the runner may add to a step.
+  // Maximum that the runner may add to a step.
   double instructions_over_bare, instructions_over_tuned;
   double allocations_over_tuned;
 };
@@ -195,7 +195,7 @@ Counts count_runner(const Case& which, const dl::Batch& batch, Meter meter, cons
   return runner.counts;
 }
 
-/// Counts all cases; the counts of each loop, again and again, case by case, go to `report`.
+/// Counts all cases repeatedly; writes the counts of each loop, case by case, to `report`.
 void count_all(int counter, const std::string& folder, std::FILE* report) {
   torch::set_num_threads(1);
   torch::manual_seed(2);
@@ -213,7 +213,7 @@ void count_all(int counter, const std::string& folder, std::FILE* report) {
   std::fflush(report);
 }
 
-/// What callgrind wrote at the `mark`-th mark: instructions since the one before.
+/// The counts that callgrind wrote at mark number `mark`: instructions since the previous mark.
 double dumped(const std::string& folder, int mark) {
   std::ifstream file(folder + "/calls." + std::to_string(mark));
   for (std::string word; file >> word;) {
@@ -238,7 +238,7 @@ int measure(const std::string& program, const std::string& folder, bool check) {
   if (counter >= 0) {
     close(counter);
   }
-  // Else the allocator's search for a block costs some thousand instructions more or less, as memory happens to lie.
+  // Otherwise the allocator's search for a block varies by some thousand instructions with the memory layout.
   const std::string cached = "GLIBC_TUNABLES=glibc.malloc.tcache_count=60000:glibc.malloc.tcache_max=1000000 ";
   const std::string under = callgrind ? "valgrind -q --tool=callgrind '--callgrind-out-file=" + folder +
                                             "/calls' '--dump-before=bench_mark*' "
@@ -248,9 +248,9 @@ int measure(const std::string& program, const std::string& folder, bool check) {
     return fail("the counted process failed; its output is above");
   }
   std::ifstream report(folder + "/counts.txt");
-  std::printf("what a step takes; instructions by %s\n", counter >= 0 ? "the CPU's counter"
-                                                         : callgrind  ? "callgrind"
-                                                                      : "nothing");
+  std::printf("cost of a step; instructions counted by %s\n", counter >= 0 ? "the CPU's counter"
+                                                              : callgrind  ? "callgrind"
+                                                                           : "nothing");
   bool within = true;
   int mark = 0;
   for (const Case& which : cases) {
@@ -271,7 +271,7 @@ int measure(const std::string& program, const std::string& folder, bool check) {
     }
     const auto& [bare, tuned, runner] = loops;
     if (bare.allocations < 10 || ((callgrind || counter >= 0) && bare.instructions < 10'000)) {
-      return fail("a step of the bare loop is said to cost nothing");
+      return fail("expected the bare loop to cost something, counted almost nothing");
     }
     std::printf(
         "%-18s  instructions  bare loop %8.0f  runner %+6.0f (at most %+.0f), and to the tuned loop %+6.0f (%+.0f)\n",
@@ -285,7 +285,7 @@ int measure(const std::string& program, const std::string& folder, bool check) {
              runner.allocations - tuned.allocations <= which.allocations_over_tuned;
   }
   if (check && !within) {
-    return fail("the runner adds more than its bound");
+    return fail("the runner exceeds its bounds");
   }
   if (counter < 0 && !callgrind) {
     std::printf("instructions were not counted: the CPU's counter cannot be read, and there is no valgrind\n");

@@ -1,4 +1,4 @@
-// Tables of contestants that do the same work in turn, round after round, and the targets for danling.
+// Tables of contestants that do the same work in turn, round after round, and targets for danling.
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,13 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// What the compiler must believe to be read.
+/// Makes the compiler assume that the memory is read.
 inline void keep(const void* memory) { asm volatile("" : : "g"(memory) : "memory"); }
 
 struct Contestant {
   std::string name;
   std::function<double()> time;                     ///< seconds
-  std::function<std::vector<double>()> value = {};  ///< of what was done; equal for all, to 1e-6
+  std::function<std::vector<double>()> value = {};  ///< result of the work; equal for all, to 1e-6
   std::string failure = {};
   std::vector<double> seconds = {};
 };
@@ -46,7 +46,7 @@ struct Target {
 
 struct Table {
   std::string title;
-  /// What the columns show: seconds, or how much of `work` is done in one.
+  /// Unit of the columns: seconds, or `work` per second.
   std::string unit = {};
   double work = 0;
   std::vector<Contestant> contestants = {};
@@ -94,7 +94,7 @@ inline void compare_values(Table& table) {
     compared += value.empty() ? 0 : 1;
   }
   if (with_value > 1 && compared < 2) {
-    gaps().push_back(table.title + ": the values were compared with nothing");
+    gaps().push_back(table.title + ": no other values to compare with");
   }
 }
 
@@ -112,7 +112,7 @@ inline double ratio(const Table& table, const Target& target) {
 
 inline void print(const Table& table) {
   std::printf("\n%-72s %12s %26s %9s\n", table.title.c_str(), table.unit.empty() ? "time" : table.unit.c_str(),
-              "least .. most", "to ours");
+              "min .. max", "to ours");
   const std::vector<double>& ours = table.contestants.front().seconds;
   for (const Contestant& contestant : table.contestants) {
     if (!contestant.failure.empty() || contestant.seconds.empty()) {
@@ -149,7 +149,7 @@ inline void print(const Table& table) {
 /// benefits from its position.
 inline void run(Table table, int rounds) {
   compare_values(table);
-  for (int round = 0; round <= rounds; ++round) {  // the first is not counted
+  for (int round = 0; round <= rounds; ++round) {  // round 0 is a warm-up
     for (std::size_t i = 0; i < table.contestants.size(); ++i) {
       Contestant& contestant = table.contestants[(i + static_cast<std::size_t>(round)) % table.contestants.size()];
       if (contestant.failure.empty()) {
