@@ -24,8 +24,7 @@ namespace detail {
 class ShardedParameters;
 }
 
-/// Types of sharded parameters; undefined ones are not changed. (FSDP2: MixedPrecisionPolicy) Dtypes of sharded
-/// parameters; undefined dtypes change nothing. (FSDP2: MixedPrecisionPolicy)
+/// Dtypes of sharded parameters; undefined dtypes change nothing. (FSDP2: MixedPrecisionPolicy)
 struct ShardPrecision {
   /// Dtype of gathered parameters, in which operators compute, and of their gradients. Rows, which an optimizer
   /// updates, keep their dtype.
