@@ -132,8 +132,8 @@ void MixtureOfExpertsImpl::parallelize(const ParallelContext& context) {
     if (parameter.defined() && (experts_.size() > 1 || hidden_.size() > 1)) {
       at::Tensor slice = parameter.narrow(0, experts.begin, experts.count);
       slice = hidden_dim < 0 ? slice : slice.narrow(hidden_dim, hidden.begin, hidden.count);
-      parameter.set_data(
-          slice.detach().clone(at::MemoryFormat::Contiguous));  // keeps the object that an optimizer may hold
+      // Keeps the object, which an optimizer may hold.
+      parameter.set_data(slice.detach().clone(at::MemoryFormat::Contiguous));
       parameter.mutable_grad().reset();
     }
   };

@@ -101,9 +101,8 @@ PipelineStage::Forward stage_forward(const std::shared_ptr<torch::nn::Module>& m
   StageTypes& types = stage_types();
   const std::lock_guard lock(types.mutex);
   const auto found = types.calls.find(typeid(called));
-  check<ConfigError>(found != types.calls.end(), "pipeline.split",
-                     "expected a type of module that can be called by its stage, got ", type,
-                     "; call parallel::register_stage_type<", type,
+  check<ConfigError>(found != types.calls.end(), "pipeline.split", "expected a module type that a stage can run, got ",
+                     type, "; call parallel::register_stage_type<", type,
                      ">() before, derive it from parallel::PipelineModule, or name the modules in it");
   return [module, type, call = found->second](const std::vector<at::Tensor>& inputs) {
     auto outputs = call(*module, inputs);

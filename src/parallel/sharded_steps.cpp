@@ -54,7 +54,7 @@ void ShardedParameters::leave_step() {
   if (--steps_ > 0) {
     return;
   }
-  // Called by destructors, which must not throw: if a rank has failed, the next collective throws.
+  // Called by destructors, which must not throw: if a rank has ended, the next collective throws.
   try {
     release_all();
     // With a graph, finish_backward() follows. During an exception, another exception must not replace it.

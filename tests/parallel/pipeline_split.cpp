@@ -138,7 +138,7 @@ TEST_CASE("split_by_names: names that do not fit are refused", "[parallel][pipel
         "[pipeline.split] expected each parameter in one stage, got layers.1.0.weight in the stages 1 and 2; gradients "
         "of its uses would not be added");
   const std::string unknown = refused({{"unknown"}});
-  CHECK(unknown.starts_with("[pipeline.split] expected a type of module that can be called by its stage, got "));
+  CHECK(unknown.starts_with("[pipeline.split] expected a module type that a stage can run, got "));
   CHECK(unknown.find("UnknownImpl; call parallel::register_stage_type<") != unknown.npos);
   CHECK(refused({{"layers"}}).find("got torch::nn::ModuleListImpl;") != std::string::npos);
 }

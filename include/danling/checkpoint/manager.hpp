@@ -144,7 +144,7 @@ class CheckpointManager {
   /// Returns a copy: saves may continue meanwhile.
   CheckpointHealth checkpoint_health() const;
   /// Seconds from the request of the last successful save until it was on disk; 0 before the first, and for a manager
-  /// without record_save_seconds(). A run with a time limit reserves this time.
+  /// that does not call record_save_seconds(). A run with a time limit reserves this time.
   double last_save_seconds() const { return last_save_seconds_.load(std::memory_order_relaxed); }
 
  protected:

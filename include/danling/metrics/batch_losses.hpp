@@ -86,8 +86,7 @@ class LossesBase : public MetricsBase {
   /// @throws MetricError when the name is unknown or the weight is not finite.
   virtual void set_weight(std::string_view name, double weight) = 0;
 
-  /// Identifies which weights enter the sum and which of them as a factor; a change means that a call uses other
-  /// operators.
+  /// Changes when a weight becomes 0 or 1, or was 0 or 1 before: a call then uses other operators.
   virtual std::uint64_t weights_key() const { return 0; }
   /// Tensors of the weights, in order of the names, for a recorded step.
   virtual std::vector<at::Tensor> shown_weights() const { return {}; }

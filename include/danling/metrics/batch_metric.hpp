@@ -27,8 +27,8 @@ std::int64_t samples_of(const B& batch) {
     return danling::batch_size(batch);
   } else {
     static_assert(std::is_void_v<B>,
-                  "danling: a batch says how many samples it has by `size()`, or by a function "
-                  "`batch_size(const Batch&)` in its namespace; tensors and containers of them need neither");
+                  "danling: expected a batch with `size()`, its number of samples, or with a function "
+                  "`batch_size(const Batch&)` in its namespace; tensors and containers of tensors need neither");
   }
 }
 

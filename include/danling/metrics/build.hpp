@@ -27,7 +27,7 @@ class NamedOptions {
   std::optional<std::int64_t> ignore_index() const { return spec_->ignore_index; }
   /// Macro when unset.
   Average average();
-  /// For metrics without a micro average: micro becomes macro, and then counts as unread.
+  /// For metrics without a micro average: returns macro for micro, which then counts as unread.
   Average average_except_micro();
   /// {1} when unset.
   std::vector<std::int64_t> top_k();

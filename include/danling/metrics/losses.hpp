@@ -66,7 +66,7 @@ class Losses : public BatchLosses<PredictionBatch> {
         return MetricValue(at::Tensor(what_->forward(batch.prediction, batch.target)));
       } else {
         static_assert(std::is_invocable_v<T&, const at::Tensor&, const at::Tensor&>,
-                      "danling: a loss is a module whose forward is (prediction, target), or a callable of both");
+                      "danling: expected a loss module with forward(prediction, target), or a callable of both");
         return MetricValue(what_(batch.prediction, batch.target));
       }
     }

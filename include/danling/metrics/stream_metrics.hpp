@@ -47,7 +47,7 @@ class MetricMeter : public AverageMeter {
 /// share, such as a batch's confusion matrix, are computed once per batch.
 class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
  public:
-  /// A metric, or a metric or plain function with a name.
+  /// A MetricFunc, or a name with a MetricFunc or a plain function.
   struct Entry {
     Entry(MetricFunc what) : name(what.name), metric(std::move(what)) {}  // NOLINT(google-explicit-constructor)
     Entry(std::string given, MetricFunc what) : name(std::move(given)), metric(std::move(what)), named(true) {}

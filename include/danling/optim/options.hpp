@@ -11,8 +11,8 @@
 
 namespace danling::inline v0::optim {
 
-/// Unset options use the default of the optimizer type: that of torch.optim, except `fused`, which is on. A type
-/// refuses options that it does not have.
+/// Unset options use the default of the optimizer type, which comments name: that of torch.optim, except `fused`, which
+/// is on. A type refuses options that it does not have.
 struct OptimizerOptions {
   std::optional<double> lr = std::nullopt;  ///< by type: docs/optim/optimizers.md
   std::optional<double> momentum = std::nullopt;
@@ -108,7 +108,7 @@ struct OptimizerSpec : OptimizerOptions {
   std::optional<std::string> type = std::nullopt;
   std::vector<ParamGroupSpec> param_groups = {};  ///< a parameter belongs to the first group whose pattern matches
   /// No weight decay for parameters with fewer than two dimensions, those named `bias`, and those of a module whose
-  /// last name contains `norm`. They form separate groups with the other options of their group. false
+  /// last name contains `norm`. They form separate groups with the other options of their group. Default false
   std::optional<bool> no_decay = std::nullopt;
   /// Regular expressions (ECMAScript), searched for in the names: matching parameters are frozen. They require no
   /// gradient and are in no group.
@@ -129,8 +129,8 @@ struct SchedulerSpec {
   /// Setting both is an error.
   std::optional<double> final_lr_ratio = std::nullopt;
   std::optional<double> final_lr = std::nullopt;
-  /// The rate at which warm-up starts and cool-down ends, and the minimum. 1e-9. Lowered to `final_lr` if that is
-  /// smaller. reduce_on_plateau: the lower limit of the rate, 0.
+  /// The rate at which warm-up starts and cool-down ends, and the minimum. Default 1e-9, lowered to `final_lr` if that
+  /// is smaller. reduce_on_plateau: the lower limit of the rate, default 0.
   std::optional<double> min_lr = std::nullopt;
   std::optional<std::int64_t> warmup_steps = std::nullopt;    ///< total_steps / 20; PyTorch's schedules: none
   std::optional<std::int64_t> cooldown_steps = std::nullopt;  ///< total_steps / 5; PyTorch's schedules and wsd: none

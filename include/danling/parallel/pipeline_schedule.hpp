@@ -94,7 +94,8 @@ struct PipelineTimeline {
   std::vector<std::vector<PipelineSpan>> spans;  ///< by rank
   double length = 0;                             ///< end of the last action of all ranks
   double bubble = 0;                             ///< fraction of the ranks' time without an action
-  std::vector<std::int64_t> live_activations;    ///< by rank: peak number of micro-batch activations held for backward
+  /// By rank: peak number of micro-batches, summed over the rank's stages, that are held for backward.
+  std::vector<std::int64_t> live_activations;
 };
 
 /// Predicts a step: each action begins as soon as its rank and its inputs are ready; messages are buffered, and ranks

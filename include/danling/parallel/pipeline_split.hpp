@@ -125,7 +125,7 @@ void add_stage_type(std::type_index type, CallForward call);
 template <class M>
 void register_stage_type() {
   static_assert(std::is_base_of_v<torch::nn::Module, M>,
-                "register_stage_type: expected a type of module, as LinearImpl");
+                "register_stage_type: expected a module type, such as LinearImpl");
   using T = const at::Tensor&;
   static_assert(detail::TakesTensors<M, const std::vector<at::Tensor>&> || detail::TakesTensors<M, T> ||
                     detail::TakesTensors<M, T, T> || detail::TakesTensors<M, T, T, T>,
