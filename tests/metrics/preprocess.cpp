@@ -271,8 +271,8 @@ TEST_CASE("concat_samples: says which sample does not fit", "[metrics]") {
   CHECK(error_of<MetricError>([] {
           preprocess_multiclass(nested({at::ones({2, 3})}), nested({ids({0, 1})}), 3, {.class_dim = 0});
         }) ==
-        "[metrics.preprocess_multiclass] expected the classes in a dimension of the samples, got class_dim 0, which is "
-        "that of the batch");
+        "[metrics.preprocess_multiclass] expected the classes in a dimension of the samples, got class_dim 0, the "
+        "batch dimension");
 }
 
 TEST_CASE("preprocess: the device's way gives the host's probabilities of what counts", "[metrics]") {
