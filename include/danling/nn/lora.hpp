@@ -57,7 +57,7 @@ class LoraAdapters {
 
   /// Returns whether `weights` contains the adapter of a layer.
   bool is_in(const State& weights) const;
-  /// Returns `weights` of the model with the adapters added to their base weights and removed.
+  /// Returns the model's `weights` with the adapters merged into their base weights.
   State merge(const State& weights) const;
 
   /// Saves the adapters and the other trained parameters in PEFT's layout: `adapter_model.safetensors` and

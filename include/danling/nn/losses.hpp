@@ -67,8 +67,8 @@ class CrossEntropyLoss final : public TargetLoss {
   std::optional<std::int64_t> ignored(const at::Tensor& target) const override;
 };
 
-/// torch.nn.BCEWithLogitsLoss: logits and targets of one shape. Label smoothing s changes a target t to t (1 - s) + s /
-/// 2. Options: reduction, ignore_index, label_smoothing.
+/// torch.nn.BCEWithLogitsLoss: logits and targets of one shape. Label smoothing s changes a target t to
+/// t (1 - s) + s / 2. Options: reduction, ignore_index, label_smoothing.
 class BinaryCrossEntropyLoss final : public TargetLoss {
  public:
   explicit BinaryCrossEntropyLoss(const LossOptions& options = {});

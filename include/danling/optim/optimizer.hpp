@@ -88,8 +88,8 @@ class Optimizer {
   /// bucket).
   void zero_grad(bool set_to_none = true);
 
-  /// State in the layout of Python's torch.optim: {"state": {0: {...}}, "param_groups": [{"lr": ..., "params": [0,
-  /// 1]}]}. Shares tensors with the optimizer.
+  /// State in the layout of Python's torch.optim:
+  /// {"state": {0: {...}}, "param_groups": [{"lr": ..., "params": [0, 1]}]}. Shares tensors with the optimizer.
   virtual State state_dict() const = 0;
 
   /// Copies a state: tensors are copied into new ones with the layout of their parameters. Options of the groups (lr,

@@ -100,7 +100,7 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   /// for pipelines, and for `nn::recompute`, whose first pass has no graph.
   MixtureOutput forward_with_loss(const at::Tensor& input);
   /// balance_weight * balance loss + router_z_weight * router z loss of the last `forward`; keeps its graph until the
-  /// next one. @throws StateError before the first
+  /// next call. @throws StateError before the first call
   const at::Tensor& auxiliary_loss() const;
 
   /// Undefined tensors before the first forward pass.

@@ -66,7 +66,7 @@ void parallelize_module(torch::nn::Module& module, const ParallelContext& contex
 void follow_plan(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan);
 
 /// Sums the gradients of a module's parameters over ranks, in the backward pass: for norms and other whole modules that
-/// work on a part of each sequence, as `sequence` does in a plan. @throws for a sliced parameter.
+/// work on a part of each sequence, as `sequence` does in a plan. @throws StateError for a sliced or sharded parameter.
 void sum_gradients(const torch::nn::Module& module, const Group& group);
 
 }  // namespace danling::inline v0::parallel

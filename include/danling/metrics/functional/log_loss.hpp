@@ -22,10 +22,10 @@ struct MultilabelLogLossOptions {
   std::optional<std::int64_t> ignore_index = -100;
 };
 
-// The mean of -log(probability of the target): scikit-learn's log_loss, named "log_loss". Clips probabilities to [eps,
-// 1 - eps]; eps is the machine epsilon of their dtype (float32's for narrower dtypes). Multilabel: each label is a
-// binary prediction. Stored as sums, exact over batches. Lower is better. nan without data, or if a probability is nan;
-// a label with only ignored targets is nan and left out of averages. Nothing waits for a device.
+// The mean of -log(probability of the target): scikit-learn's log_loss, named "log_loss". Clips probabilities to
+// [eps, 1 - eps]; eps is the machine epsilon of their dtype (float32's for narrower dtypes). Multilabel: each label is
+// a binary prediction. Stored as sums, exact over batches. Lower is better. nan without data, or if a probability is
+// nan; a label with only ignored targets is nan and left out of averages. Nothing waits for a device.
 // @throws MetricError for invalid options, shapes and labels; labels are not checked on a device.
 MetricFunc binary_log_loss(const LogLossOptions& options = {});
 MetricFunc multiclass_log_loss(std::int64_t num_classes, const LogLossOptions& options = {});
