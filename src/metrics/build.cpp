@@ -14,7 +14,7 @@ constexpr const char* kBuild = "metrics.build";
 std::int64_t positive(std::string_view key, std::optional<std::int64_t> number, std::string_view type) {
   check<ConfigError>(number.has_value(), kBuild, "expected ", key, " for ", type, " metrics, got none");
   check<ConfigError>(*number > 0, kBuild, "expected ", key, " to be positive, got ", *number);
-  // Each batch allocates some bytes per class.
+  // Each batch allocates some bytes per class, label or output.
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   check<ConfigError>(*number <= most, kBuild, "expected ", key, " of at most ", most, ", got ", *number);
   return *number;

@@ -53,7 +53,8 @@ struct Span {
 struct Kernels {
   const char* name;
   void (*update[kernel_count])(const Span& span);
-  /// The sum of squares in float64: finite exactly if all elements are (for float64, up to 2^24 elements).
+  /// The sum of squares in float64: finite exactly if all elements are, except that float64 squares above 1e308
+  /// overflow.
   double (*sum_squares)(const void* values, Type type, std::int64_t count);
 };
 
