@@ -53,8 +53,7 @@ struct Span {
 struct Kernels {
   const char* name;
   void (*update[kernel_count])(const Span& span);
-  /// The sum of squares in float64: finite exactly if all elements are, except that float64 squares above 1e308
-  /// overflow.
+  /// The sum of squares in float64: finite exactly if all elements are, unless a square of a float64 overflows.
   double (*sum_squares)(const void* values, Type type, std::int64_t count);
 };
 
