@@ -1,4 +1,4 @@
-// Everything a training program needs, in the order that data flows. Include <torch/torch.h> beside it.
+// All headers that a training program needs, in the order of the data flow. Include <torch/torch.h> too.
 #pragma once
 
 #include <danling/version.hpp>

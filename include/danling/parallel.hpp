@@ -1,4 +1,4 @@
-// All headers, besides <danling/danling.hpp>, that a program needs to train on a grid of processes.
+// Headers for training on a grid of processes. Include <danling/danling.hpp> too.
 #pragma once
 
 #include <danling/parallel/context_parallel.hpp>

@@ -1,4 +1,4 @@
-// Target tensor, counts and shapes that a runner reads from a batch of any type.
+// Target, counts and shapes that a runner reads from a batch of any type.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ namespace danling::inline v0::detail {
 template <class B>
 using TargetOf = std::remove_cvref_t<decltype(danling::model_target(std::declval<const B&>()))>;
 
-/// A batch whose target is, or may be, a tensor.
+/// A batch whose target is a tensor, or a State that may hold one.
 template <class B>
 concept HasTensorTarget = HasModelTarget<B> &&
     (std::same_as<TargetOf<B>, State> || std::convertible_to<const TargetOf<B>&, const at::Tensor&>);
@@ -43,13 +43,13 @@ decltype(auto) target_tensor(const B& batch) {
   }
 }
 
-/// The values of a nested target, which has no padding.
+/// The number of values in a nested target (it has no padding); empty for other targets.
 inline std::optional<std::int64_t> nested_values(const at::Tensor& target) {
   return NestedTensor::is_nested(target) ? std::optional(target.numel()) : std::nullopt;
 }
 
-/// In DanLing's order: the loss normalizer of the batch or target, the targets that the criterion averages over, the
-/// values of a nested target, the mask of the inputs.
+/// Loss normalizer of a batch. The first of, in DanLing's order: that of the batch or target, the number of targets
+/// that the criterion averages over, the values of a nested target, the mask of the inputs.
 template <class B>
 std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle& criterion) {
   std::optional<std::int64_t> found = data::loss_normalizer(batch);
@@ -59,7 +59,7 @@ std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle&
   if (!found && criterion.losses() != nullptr) {
     found = criterion.losses()->normalizer(target_tensor(batch));
     found = found ? found : nested_values(target_tensor(batch));
-    return found ? found : data::batch_size(batch);  // they are means over samples
+    return found ? found : data::batch_size(batch);  // the losses are means over samples
   }
   if constexpr (HasTensorTarget<B>) {
     found = found ? found : criterion.loss_normalizer(target_tensor(batch));
@@ -76,15 +76,15 @@ std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle&
   return found;
 }
 
-/// `num_tokens` of the batch, else the elements of nested inputs (DanLing counts them), else the mask of the inputs;
-/// else 0, also where only a function returns the input.
+/// Tokens of a batch. The first of: its `num_tokens`, the elements of nested inputs (as in DanLing), the mask of the
+/// inputs. 0 if there is none, or if a function computes the input.
 template <class B>
 std::int64_t tokens_of(const B& batch) {
   if (const std::optional<std::int64_t> stated = data::num_tokens(batch)) {
     return *stated;
   }
   if constexpr (FreeInput<B>) {
-    return 0;  // it may have to be computed
+    return 0;  // computing the input may be expensive
   } else if constexpr (data::detail::WithExtra<B> && MemberInput<B>) {
     return batch.extra.is_null() ? data::detail::tokens_of_input(batch.input)
                                  : data::detail::tokens_of_input(batch.extra);

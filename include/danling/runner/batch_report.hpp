@@ -1,15 +1,15 @@
-// The result of a micro-batch in a loop of the program.
+// BatchReport, the result of a micro-batch in a loop that the program owns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace danling::inline v0 {
 
-/// Result of one micro-batch of the program.
+/// Result of train_on_batch().
 struct BatchReport {
-  at::Tensor loss;       ///< on its device; undefined where the step returns none
+  at::Tensor loss;       ///< on its device; undefined if the step returns none
   bool updated = false;  ///< the optimizer changed the parameters
-  bool done = false;     ///< training is over: `steps` of the config, or a callback
+  bool done = false;     ///< training has ended: by `steps` of the config, or by a callback
 };
 
 }  // namespace danling::inline v0

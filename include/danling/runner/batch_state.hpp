@@ -1,4 +1,4 @@
-// A batch of any type as a State, to write it to a file.
+// Converts a batch of any type to a State, for writing it to a file.
 #pragma once
 
 #include <concepts>
@@ -16,8 +16,8 @@ namespace danling::inline v0::detail {
 
 inline State state_of_tensor(const at::Tensor& tensor) { return tensor.defined() ? State(tensor.detach()) : State(); }
 
-/// Shares the tensors. Null for a type without a `state_dict()` that is neither Batch, tensor, State, number, text nor
-/// a container of them.
+/// Shares the tensors. Returns null for a type without `state_dict()` that is not a Batch, tensor, State, number, text
+/// or a container of them.
 template <class B>
 State state_of(const B& batch) {
   if constexpr (std::same_as<B, at::Tensor>) {

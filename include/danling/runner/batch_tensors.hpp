@@ -1,4 +1,4 @@
-// The tensors of a batch of any type, in a fixed order: those that change from step to step.
+// The tensors of a batch of any type, in a fixed order: the part that changes from step to step.
 #pragma once
 
 #include <bit>
@@ -21,15 +21,15 @@
 
 namespace danling::inline v0::detail {
 
-/// A batch of the program that shows its members: `auto parts() { return std::tie(input, target, weight); }`, and the
-/// same const.
+/// A batch type of the program that lists its members: `auto parts() { return std::tie(input, target, weight); }`, and
+/// a const overload.
 template <class B>
 concept ShowsParts = !Container<B> && requires(B & batch, const B& seen) {
   std::tuple_size<decltype(batch.parts())>::value;
   std::tuple_size<decltype(seen.parts())>::value;
 };
 
-/// Whether tensors and numbers can be put in the place of what parts() returns.
+/// True when all results of parts() are references that can be assigned to.
 template <class Tuple>
 struct References;
 template <class... Parts>
@@ -51,13 +51,13 @@ struct ListableTuple<std::tuple<Parts...>> : std::bool_constant<(Listable<std::r
 template <ShowsParts B>
 struct Listable<B> : ListableTuple<decltype(std::declval<B&>().parts())> {};
 
-/// The tensors of a batch in a fixed order, undefined ones too; and numbers for all else: kinds of values, names,
-/// lengths, and the values themselves.
+/// The tensors of a batch in a fixed order, with undefined ones, and a number for everything else: kinds of values,
+/// names, lengths, values.
 struct BatchParts {
   std::vector<at::Tensor> tensors;
   std::vector<std::int64_t> others;
-  std::vector<std::int64_t> counts;  ///< numbers that differ from batch to batch, and that few steps read: of tokens
-  bool is_whole = true;              ///< else the type shows its input and target alone
+  std::vector<std::int64_t> counts;  ///< values that differ between batches and that few steps read: token counts
+  bool is_whole = true;              ///< false: the type lists only its input and target
   void clear() {
     tensors.clear();
     others.clear();
@@ -94,7 +94,7 @@ void collect_parts(const B& batch, BatchParts& out) {
     } else if (batch.is_list() || batch.is_tuple()) {
       out.others.push_back(static_cast<std::int64_t>(batch.items().size()));
       for (const auto& item : batch.items()) {
-        if (!item.is_string()) {  // a text for each sample: its name, say
+        if (!item.is_string()) {  // one text per sample, such as a file name
           collect_parts(item, out);
         }
       }
@@ -118,11 +118,11 @@ void collect_parts(const B& batch, BatchParts& out) {
   } else if constexpr (ShowsParts<B>) {
     static_assert(
         Listable<B>::value,
-        "danling: parts() of a batch returns tensors, numbers, texts, States, containers of these, and structs "
-        "that have parts() themselves; leave out what no step reads");
+        "danling: parts() of a batch must return tensors, numbers, texts, States, containers of these, or structs "
+        "with parts(); omit members that no step reads");
     static_assert(References<decltype(std::declval<B&>().parts())>::value,
-                  "danling: parts() of a batch returns references, as std::tie does; the one that is not const to "
-                  "members that can be assigned to");
+                  "danling: parts() of a batch must return references, as std::tie does; the non-const overload must "
+                  "return assignable members");
     std::apply([&](const auto&... parts) { (collect_parts(parts, out), ...); }, batch.parts());
   } else if constexpr (Mapping<B>) {
     out.others.push_back(static_cast<std::int64_t>(batch.size()));
@@ -139,11 +139,11 @@ void collect_parts(const B& batch, BatchParts& out) {
     });
   } else if constexpr (Plain<B>) {
     out.others.push_back(hash_of(batch));
-  } else {  // lists no tensors: those that the default steps read
+  } else {  // has no list of tensors: use those that the default steps read
     static_assert(
         !requires(B & whole) { whole.parts(); } && !requires { batch.parts(); },
-        "danling: a batch shows its members to recorded steps by two functions: `auto parts() { return "
-        "std::tie(input, target); }`, and the same const");
+        "danling: a batch type must list its members for recorded steps in two overloads: `auto parts() { return "
+        "std::tie(input, target); }`, and a const overload");
     out.is_whole = false;
     const auto add = [&](const auto& part) {
       if constexpr (!std::same_as<std::remove_cvref_t<decltype(part)>, B>) {
@@ -159,7 +159,7 @@ void collect_parts(const B& batch, BatchParts& out) {
   }
 }
 
-/// Replaces the tensors of a Listable batch by those that `next()` returns, in the order of collect_parts.
+/// Replaces the tensors of a Listable batch with the results of `next()`, in the order of collect_parts.
 template <class B, class Next>
 void replace_tensors(B& batch, const Next& next) {
   if constexpr (std::same_as<B, at::Tensor>) {

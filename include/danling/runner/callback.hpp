@@ -1,4 +1,4 @@
-// Callbacks: typed events of a run and the class that receives them.
+// Callbacks: the typed events of a run and the class that receives them.
 #pragma once
 
 #include <chrono>
@@ -26,14 +26,14 @@ namespace danling::inline v0 {
 class BaseRunner;
 class ResultBook;
 
-/// The runner that sends the event. A callback may request a stop (request_stop), a save (request_save) or an
-/// evaluation (request_evaluation) at the end of the accumulation window, and end training (end_training) after the
-/// epoch or, in step mode, after the window. One rank alone may request; all ranks must call save_checkpoint.
+/// An event, with the runner that sends it. A callback may request a stop (request_stop), a save (request_save) or an
+/// evaluation (request_evaluation) at the end of the accumulation window, or end training (end_training) after the
+/// epoch or, in step mode, after the window. A single rank may request these; all ranks must call save_checkpoint.
 struct Event {
   BaseRunner& runner;
 };
 
-/// train() begins, with all components built and restored, or has ended.
+/// train() begins, with all components built and restored, or train() has ended.
 struct RunEvent : Event {
   const std::vector<std::string>& train_splits;
   const std::vector<std::string>& evaluate_splits;
@@ -42,12 +42,12 @@ struct RunEvent : Event {
 /// A round: an epoch, or in step mode a pass over the splits or the steps between two evaluations.
 struct RoundEvent : Event {
   std::int64_t index;    ///< from 0
-  const Result& result;  ///< by split; only splits done so far
+  const Result& result;  ///< by split; only splits that are done
 };
 
-/// A row of the results: each epoch, in step mode each evaluation.
+/// A row of the results: one per epoch, or in step mode one per evaluation.
 struct ResultEvent : Event {
-  std::int64_t index;  ///< of the epoch from 0, or the step
+  std::int64_t index;  ///< of the epoch, from 0; or the step
   const Result& result;
   const ResultBook& results;  ///< with this row
 };
@@ -56,40 +56,39 @@ struct ResultEvent : Event {
 struct SplitEvent : Event {
   const std::string& split;
   RunnerMode mode;
-  std::int64_t done;     ///< steps done before, by a resumed run
-  std::int64_t total;    ///< steps; 0: unknown
-  const Result& result;  ///< at the end the averages
+  std::int64_t done;     ///< steps that a resumed run had done before
+  std::int64_t total;    ///< steps; 0 if unknown
+  const Result& result;  ///< at the end: the averages
 };
 
 /// One training micro-batch.
 struct StepEvent : Event {
   const std::string& split;
-  std::int64_t iteration;  ///< micro-batches of this pass done so far
-  std::int64_t done;       ///< of the pass: micro-batches, in step mode updates
-  const at::Tensor& loss;  ///< on its device (reading it waits); may be undefined
+  std::int64_t iteration;  ///< micro-batches of this pass that are done
+  std::int64_t done;       ///< of the pass: micro-batches, or in step mode updates
+  const at::Tensor& loss;  ///< on its device, where reading it synchronizes; may be undefined
   std::int64_t samples;
-  std::int64_t tokens;  ///< without padding; 0 where the batch does not count them
-  bool closes;          ///< all accumulation windows ended with it
+  std::int64_t tokens;  ///< without padding; 0 if the batch does not count them
+  bool closes;          ///< all accumulation windows end with this micro-batch
   bool updated;         ///< an optimizer changed its parameters
   std::chrono::steady_clock::time_point time;
 };
 
-/// An update of one model is due: its gradients are complete, summed over the ranks, and neither divided nor clipped.
+/// Before an update of one model: its gradients are complete and summed over the ranks, but not divided or clipped.
 struct GradientsEvent : Event {
-  const std::string& model;  ///< name of one of several models; else empty
-  /// The gradient of the loss is that of a parameter over `divisor` and, where defined, over `loss_scale`.
+  const std::string& model;  ///< of one of several models; empty for `model`
+  /// The gradient of the loss is a parameter's gradient divided by `divisor` and, if defined, by `loss_scale`.
   double divisor;
-  const at::Tensor& loss_scale;  ///< a scalar on the device
-  /// The model's parameters by name; of a sharded model this rank's rows, which have the gradients.
+  const at::Tensor& loss_scale;  ///< scalar on the device
+  /// The model's parameters by name; of a sharded model this rank's rows, which hold the gradients.
   std::vector<std::pair<std::string, at::Tensor>> parameters() const;
 };
 
-/// A log boundary or the end of a pass, with numbers over all ranks; at a boundary of an evaluation, of this rank
-/// alone.
+/// A log boundary or the end of a pass, with numbers over all ranks; at a boundary of an evaluation, only of this rank.
 struct LogEvent : Event {
   const std::string& split;
   RunnerMode mode;
-  std::optional<std::int64_t> iteration;  ///< nothing at the end of a pass
+  std::optional<std::int64_t> iteration;  ///< empty at the end of a pass
   const Result& values;                   ///< of the last batch; at the end of a pass the averages
   const Result& averages;                 ///< of the pass so far
   const Result& telemetry;                ///< times and rates
@@ -98,15 +97,15 @@ struct LogEvent : Event {
 /// A save was taken; with `async` the file is still being written.
 struct SaveEvent : Event {
   const std::string& name;
-  bool last;  ///< the last of the run
+  bool last;  ///< the last save of the run
   bool best;
 };
 
 struct RestoreEvent : Event {
-  const std::filesystem::path& path;  ///< empty when loaded from a State
+  const std::filesystem::path& path;  ///< empty if loaded from a State
 };
 
-/// The run stops after a signal or a request, or at the time limit; a training run is already saved.
+/// The run stops after a signal, a request or the time limit; a training run is already saved.
 struct StopEvent : Event {
   int signal;  ///< 0: the time limit
 };
@@ -116,7 +115,7 @@ struct ExceptionEvent : Event {
   const std::exception& error;
 };
 
-/// Derive, override the events that you need with `override` (a misspelt name then does not compile), and
+/// Base class of callbacks. Derive, mark overrides with `override` (so that a misspelt name does not compile), and call
 /// `runner.add(...)`. The training thread calls the functions on every rank: first the library's callbacks (records,
 /// console, early stopping), then the program's in the order of add(). Do not step the optimizer, zero gradients or
 /// change counters. An exception ends the run; its message names the callback.
@@ -124,12 +123,12 @@ class Callback {
  public:
   virtual ~Callback();
 
-  /// Used in messages and as the key of the state; by default the class name. Must be unique.
+  /// Name in messages and key of the state; by default the class name. Must be unique.
   virtual std::string name() const;
 
   // Called on every rank; on_save on ranks that write.
 
-  /// Once per train() or first train_on_batch(), unless the run was already finished.
+  /// Once per train() or first train_on_batch(), except for a finished run.
   virtual void on_run_begin(const RunEvent&) {}
   /// Once, when training has ended without a stop or an error and all files are on disk.
   virtual void on_run_end(const RunEvent&) {}
@@ -141,17 +140,17 @@ class Callback {
   virtual void on_result(const ResultEvent&) {}
   /// Once per training split of a round, before its first batch; again when a resumed run continues the pass.
   virtual void on_train_begin(const SplitEvent&) {}
-  /// After its last batch, with numbers over all ranks.
+  /// After the split's last batch, with numbers over all ranks.
   virtual void on_train_end(const SplitEvent&) {}
   /// After each training micro-batch, before its log line and save. Overriding it costs one call per step.
   virtual void on_step(const StepEvent&) {}
-  /// Before each update, the first of them with `global_step` 0. Overriding it costs one call per update. Do not change
-  /// gradients: optimizer_step() does.
+  /// Before each update; before the first, `global_step` is 0. Overriding it costs one call per update. Do not change
+  /// gradients here, but in an override of optimizer_step().
   virtual void on_gradients(const GradientsEvent&) {}
   /// At each `log_interval` of training, every few seconds of a long evaluation, and at the end of each pass.
   virtual void on_log(const LogEvent&) {}
-  /// Once per evaluation of a split, before its first batch and after its last: in a round, in evaluate(), or in the
-  /// program's loop.
+  /// Once per evaluation of a split, before its first batch and after its last: in a round, in evaluate(), or in a loop
+  /// that the program owns.
   virtual void on_evaluate_begin(const SplitEvent&) {}
   virtual void on_evaluate_end(const SplitEvent&) {}
   /// After each due save, once the state is copied.
@@ -160,26 +159,26 @@ class Callback {
   virtual void on_restore(const RestoreEvent&) {}
   /// Before Stopped is thrown.
   virtual void on_stop(const StopEvent&) {}
-  /// Before train() or train_on_batch() rethrows an exception other than Stopped and those of lost processes.
+  /// Before train() or train_on_batch() rethrows an exception, except Stopped and the errors of lost processes.
   virtual void on_exception(const ExceptionEvent&) {}
 
-  /// Saved in each checkpoint under name(), unless null as here. Called when a checkpoint is built.
+  /// Saved in each checkpoint under name() unless null, the default. Called when a checkpoint is built.
   virtual State state_dict() const { return {}; }
-  /// Called when a checkpoint with this callback's state is loaded. Throw StateError if it does not fit.
+  /// Called when a checkpoint with this callback's state is loaded. Throw StateError if the state does not fit.
   virtual void load_state_dict(const State&) {}
 };
 
 namespace detail {
 
-/// Events of steps that a callback must be called for.
+/// Frequent events that a callback receives.
 struct Listens {
   bool steps = false, gradients = false;
 };
 
-/// Those whose function a class overrides.
+/// The frequent events whose function `T` overrides.
 template <class T>
 constexpr Listens listens() {
-  Listens out{true, true};  // overrides that are not public
+  Listens out{true, true};  // for overrides that are not public
   if constexpr (requires { &T::on_step; }) {
     out.steps = !std::same_as<decltype(&T::on_step), void (Callback::*)(const StepEvent&)>;
   }
@@ -196,17 +195,17 @@ class CallbackList {
  public:
   /// Adds a callback of the program. @throws ConfigError when its name is taken.
   void add(std::shared_ptr<Callback> callback, detail::Listens listens);
-  /// Adds a callback of the library: called before the program's; its exceptions pass unchanged.
+  /// Adds a callback of the library: it is called before the program's, and its exceptions pass unchanged.
   void add_own(std::shared_ptr<Callback> callback, detail::Listens listens = {});
-  /// The same, before all others.
+  /// add_own(), but before all other callbacks.
   void add_own_first(std::shared_ptr<Callback> callback);
-  /// It receives no further steps.
+  /// Sends no further step events to `callback`.
   void end_steps(const Callback& callback);
 
   bool has_step_listeners() const { return !step_listeners_.empty(); }
   bool has_gradient_listeners() const { return !gradient_listeners_.empty(); }
 
-  /// Calls `function` of each with the event.
+  /// Calls `function` of each callback with the event.
   template <class E>
   void notify(void (Callback::*function)(const E&), const E& event) const {
     notify_those(all_, function, event);  // a callback may add another
@@ -218,7 +217,7 @@ class CallbackList {
 
   /// {name: state} of callbacks that have a state.
   State state_dict() const;
-  /// @return the names in `state` that no callback has
+  /// @return the names in `state` that match no callback
   std::vector<std::string> load_state_dict(const State& state) const;
 
  private:
@@ -237,7 +236,7 @@ class CallbackList {
       rethrow(entry, expected);
     }
   }
-  /// Turns an exception of the program's callback into an Error that names it.
+  /// Rethrows an exception of the program's callback as an Error that names the callback.
   [[noreturn]] static void rethrow(const Entry& entry, std::string_view expected);
 
   template <class E>
@@ -245,7 +244,7 @@ class CallbackList {
     for (std::size_t i = 0; i < list.size();) {
       const Entry entry = list[i];  // NOLINT(performance-unnecessary-copy-initialization): the call may change the list
       guarded(entry, [&] { ((*entry.callback).*function)(event); });
-      i += i < list.size() && list[i].callback != entry.callback ? 0 : 1;  // it may have left the list
+      i += i < list.size() && list[i].callback != entry.callback ? 0 : 1;  // the callback may have left the list
     }
   }
 

@@ -1,4 +1,4 @@
-// The criterion of a runner: one handle for a loss module, a callable (prediction, target) -> loss, or several losses.
+// CriterionHandle: a loss module, a callable (prediction, target) -> loss, or several losses.
 #pragma once
 
 #include <concepts>
@@ -35,15 +35,15 @@ concept SharedLosses = requires {
 template <class T>
 concept LossCallable = std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&, const at::Tensor&>;
 
-/// (prediction, target) of which one is no tensor.
+/// A loss of (prediction, target), at least one of which is not a tensor.
 template <class T>
 concept TypedLoss = TypedForward<T> && std::same_as<Output<T>, at::Tensor> && std::tuple_size_v<Parameters<T>>
 == 2 && !tensors_only<Parameters<T>>;
 
 }  // namespace detail
 
-/// A value handle: copies share the module, or the losses with their averages. The module's options `ignore_index` and
-/// `reduction`, or the functions of an nn::TargetLoss, determine the targets that the loss averages over.
+/// A value handle: copies share the module, or the losses and their averages. The targets that the loss averages over
+/// follow from the module's options `ignore_index` and `reduction`, or from the functions of an nn::TargetLoss.
 class CriterionHandle {
  public:
   CriterionHandle() = default;
@@ -56,15 +56,15 @@ class CriterionHandle {
 
   explicit operator bool() const { return static_cast<bool>(function_); }
 
-  /// The loss of one micro-batch. @throws StateError when no criterion is assigned.
+  /// The loss of one micro-batch. @throws StateError when no criterion is assigned
   at::Tensor operator()(const at::Tensor& prediction, const at::Tensor& target) const {
     check<StateError>(static_cast<bool>(function_), "runner.criterion",
                       "expected a criterion, got none; assign `criterion`, or override train_step and evaluate_step");
     return function_(prediction, target);
   }
 
-  /// The same with a prediction or target of another type, or the batch as target, where the criterion takes them. A
-  /// criterion of tensors receives `model_output(prediction)`, or a State that is a tensor.
+  /// The loss of a prediction or target of another type, or with the batch as target, if the criterion takes these
+  /// types. A criterion of tensors receives `model_output(prediction)`, or the tensor of a State.
   template <class P, class T>
   requires(!(detail::TensorLike<P> && detail::TensorLike<T>)) at::Tensor operator()(const P& prediction,
                                                                                     const T& target) const {
@@ -85,17 +85,17 @@ class CriterionHandle {
                typeid(std::conditional_t<detail::TensorLike<T>, at::Tensor, T>));
   }
 
-  /// Whether the criterion takes a `P` as prediction and a `T` as target, of which one is no tensor.
+  /// True when the criterion takes a prediction `P` and a target `T`, at least one of which is not a tensor.
   template <class T, class P = at::Tensor>
   bool takes() const {
     return target_type_ != nullptr && *target_type_ == typeid(T) && *prediction_type_ == typeid(P);
   }
 
-  /// Whether it is one loss of a prediction and a target that are tensors.
+  /// True for a single loss of a prediction tensor and a target tensor.
   bool takes_tensors() const { return function_ && target_type_ == nullptr && losses_ == nullptr; }
 
-  /// The losses, when the criterion is Losses or BatchLosses; null otherwise. The runner resets, synchronizes, reports
-  /// and saves them.
+  /// The losses if the criterion is Losses or BatchLosses, else null. The runner resets, synchronizes, reports and
+  /// saves them.
   const std::shared_ptr<LossesBase>& losses() const { return losses_; }
 
   /// The criterion's module, whose weights move to the device; null for callables.
@@ -104,15 +104,15 @@ class CriterionHandle {
   /// Converts the floating-point weights.
   void to(at::ScalarType dtype) const;
 
-  /// Another number for each criterion that is assigned; 0 for none.
+  /// Changes with each assignment; 0 without a criterion.
   std::uint64_t version() const { return version_; }
 
-  /// The target value that the loss ignores, if it has one.
+  /// The target value that the loss ignores, if any.
   std::optional<std::int64_t> ignore_index() const { return ignore_index_; }
 
-  /// How many targets the loss of this batch averages over: the weight of the batch in an accumulation window and in
-  /// the average. Nothing when unknown (the window is then uniform). Call it before the batch is moved: counting
-  /// ignored entries of a target on a device waits for the device.
+  /// The number of targets that the loss of this batch averages over: the weight of the batch in an accumulation window
+  /// and in the average. Empty when unknown: each micro-batch of the window then has the same weight. Call it before
+  /// the batch is moved: counting ignored entries on a device synchronizes.
   std::optional<std::int64_t> loss_normalizer(const at::Tensor& target) const {
     return normalizer_ ? normalizer_(target) : std::nullopt;
   }
@@ -147,7 +147,7 @@ class CriterionHandle {
       set_typed(std::make_shared<C>(std::forward<T>(criterion)));
     } else {
       static_assert(std::is_void_v<C>,
-                    "danling: `criterion` takes a loss module (holder or shared_ptr) whose forward is (prediction, "
+                    "danling: `criterion` must be a loss module (holder or shared_ptr) whose forward is (prediction, "
                     "target), a callable at::Tensor(const at::Tensor& prediction, const at::Tensor& target), or "
                     "Losses; prediction and target may be of other types, and the target may be the batch");
     }
@@ -171,7 +171,7 @@ class CriterionHandle {
   template <class Impl>
   void set(std::shared_ptr<Impl> impl) {
     static_assert(detail::LossModule<Impl> || detail::TypedLoss<Impl>,
-                  "danling: the criterion's forward must take (prediction, target) and give a tensor");
+                  "danling: the criterion's forward must take (prediction, target) and return a tensor");
     check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
     set_normalizer(impl);
     module_ = impl;

@@ -1,4 +1,5 @@
-// Checkpoints as tagged directories with pointers to them, as DanLing's DeepSpeedRunner writes them.
+// DeepSpeedCheckpointManager: checkpoints as tagged directories with pointer files, in the layout of DanLing's
+// DeepSpeedRunner.
 #pragma once
 
 #include <filesystem>
@@ -12,31 +13,32 @@
 
 namespace danling::inline v0 {
 
-/// How the state of a tag is kept in its directory.
+/// Writes and reads the state in the directory of a tag.
 struct DeepSpeedStore {
-  /// Writes into a new directory, completely. @throws CheckpointError
+  /// Writes the whole state into a new directory. @throws CheckpointError
   std::function<void(const State& state, const std::filesystem::path& directory)> write;
   /// @throws CheckpointError
   std::function<State(const std::filesystem::path& directory)> read;
 };
 
-/// `state.pth`, which Python's torch.load opens. Reads the weights of DeepSpeed's own mp_rank_00_model_states.pt where
-/// there is no such file.
+/// Stores `state.pth`, which Python's torch.load opens. If there is none, it reads only the weights from DeepSpeed's
+/// mp_rank_00_model_states.pt.
 DeepSpeedStore deepspeed_file_store();
 
-/// Saves each state into `<directory>/<tag>/`, beside `runner.yaml`, the config. A tag is the name of the history
-/// (`ckpt-e000012`, `ckpt-s000000012000`), else of the best state (`ckpt-g000000012000`), else the name of the save.
-/// Then the pointers are replaced, files with the name of a tag: `latest.pointer` at each save, `best.pointer` at the
-/// best score, `<name>.pointer` for a save under another name.
+/// Saves each state into `<directory>/<tag>/`, with the config as `runner.yaml` beside it. A tag is the name in the
+/// history (`ckpt-e000012`, `ckpt-s000000012000`), or else that of the best state (`ckpt-g000000012000`), or else the
+/// name of the save. Then replaces the pointers, which are files that contain a tag: `latest.pointer` at each save,
+/// `best.pointer` at a new best score, `<name>.pointer` for a save under another name.
 ///
-/// A directory appears under its tag when it is complete, in place of an earlier one at once; a pointer never names one
-/// that is not. History is pruned by the options' rules, but for tags that a pointer names; and a best state's own tag
-/// once no pointer names it. `save_model_checkpoint` writes `<name>.pth` as FileCheckpointManager does.
+/// A complete directory replaces the earlier one of its tag atomically; a pointer never names an incomplete one. The
+/// options' rules prune the history, except tags that a pointer names. A best state's `ckpt-g` tag is removed once no
+/// pointer names it. `save_model_checkpoint` writes `<name>.pth` as FileCheckpointManager does.
 ///
-/// load_checkpoint() takes a pointer, a directory of checkpoints (its latest), a tagged directory, an alias beside its
-/// pointer (`checkpoints/best`), and files of weights. A bare name is looked for in the directory too.
+/// load_checkpoint() takes a pointer, a directory of checkpoints (loads its latest), a tagged directory, an alias
+/// without the suffix of its pointer (`checkpoints/best`), or a file of weights. It also looks for a bare name in the
+/// directory.
 ///
-/// Options as FileCheckpointManager has them. A best state that could not be written is not kept for a later save.
+/// Options as in FileCheckpointManager. A best state whose write failed is not kept for a later save.
 class DeepSpeedCheckpointManager final : public FileCheckpointManager {
  public:
   /// @param runner_yaml  the text of runner.yaml

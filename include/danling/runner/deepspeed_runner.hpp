@@ -1,4 +1,4 @@
-// DeepSpeedRunner: a TorchRunner that is configured by DeepSpeed's JSON and keeps checkpoints as tagged directories.
+// DeepSpeedRunner: a TorchRunner configured by DeepSpeed's JSON, with checkpoints as tagged directories.
 #pragma once
 
 #include <concepts>
@@ -22,30 +22,30 @@ bool has_checkpoint_manager(const RunnerServices& services);
 std::unique_ptr<CheckpointManager> make_deepspeed_manager(BaseRunner& runner, std::int64_t interval,
                                                           FileCheckpointManager::StateFunction full_state,
                                                           FileCheckpointManager::StateFunction model_state);
-/// The weights that an export takes in place of the model's; null for those.
+/// The weights to export in place of the model's, or null.
 const State* exported_weights(const RunnerServices& services);
 }  // namespace detail
 
-/// A runner whose config has `deepspeed`, a mapping or the name of a JSON file of DeepSpeed, which is read at
-/// construction (with_deepspeed). The config of the runner has the result: `config().optim`, `config().precision`, ...
-/// Checkpoints are those of DeepSpeedCheckpointManager. Everything else is TorchRunner's; DeepSpeed itself is not used.
-/// Source: danling.runners.DeepSpeedRunner.
+/// A runner whose config has `deepspeed`: a mapping or the path of a DeepSpeed JSON file. The constructor applies it
+/// (with_deepspeed), so the runner's config holds the result: `config().optim`, `config().precision`, ...
+/// DeepSpeedCheckpointManager writes the checkpoints. Everything else is as in TorchRunner; DeepSpeed itself is not
+/// used. Source: danling.runners.DeepSpeedRunner.
 template <class B, class P = at::Tensor>
 class BasicDeepSpeedRunner : public BasicTorchRunner<B, P> {
  public:
-  /// The effective configuration of DeepSpeed: see with_deepspeed().
+  /// DeepSpeed's effective configuration; see with_deepspeed().
   const ConfigTree& get_deepspeed_config() const { return this->config().deepspeed; }
 
  protected:
   /// @throws ConfigError as with_deepspeed()
   template <std::derived_from<RunnerConfig> C>
   explicit BasicDeepSpeedRunner(const C& config) : BasicDeepSpeedRunner(config, read_process_identity().world_size) {}
-  /// The same for a program that joins `world_size` processes itself.
+  /// For a program that joins `world_size` processes itself.
   template <std::derived_from<RunnerConfig> C>
   BasicDeepSpeedRunner(const C& config, std::int64_t world_size)
       : BasicDeepSpeedRunner(config, world_size, DeepSpeedNotes()) {}
 
-  /// Binds a DeepSpeedCheckpointManager, unless the program bound a manager.
+  /// Sets a DeepSpeedCheckpointManager unless the program has set a manager.
   void init_checkpoint_manager() override {
     if (this->is_main_process()) {
       detail::log_deepspeed_notes(this->logger(), notes_);
@@ -61,7 +61,7 @@ class BasicDeepSpeedRunner : public BasicTorchRunner<B, P> {
     BasicTorchRunner<B, P>::init_checkpoint_manager();
   }
 
-  /// Builds the schedule of `deepspeed.scheduler`, unless the program bound a scheduler.
+  /// Builds the schedule of `deepspeed.scheduler` unless the program has set a scheduler.
   void build_scheduler() override {
     if (auto made = detail::build_deepspeed_schedule(get_deepspeed_config(), this->optimizer.get(),
                                                      this->scheduler != nullptr, this->logger())) {

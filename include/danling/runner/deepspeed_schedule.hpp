@@ -1,4 +1,4 @@
-// The schedules of DeepSpeed's section `scheduler`, with its curves and defaults.
+// The schedules of DeepSpeed's section `scheduler`, with the same curves and defaults.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace danling::inline v0 {
 
-/// One of them, with the values of options that the JSON does not set. A list has one value, or one per group.
+/// Options of one schedule, with DeepSpeed's defaults. A list has one value, or one per parameter group.
 struct DeepSpeedScheduleOptions {
   enum class Type { LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR, WarmupCosineLR };
   Type type = Type::WarmupLR;
 
   std::vector<double> min_lr;  ///< warmup_min_lr, lr_range_test_min_lr or cycle_min_lr
-  std::vector<double> max_lr;  ///< warmup_max_lr or cycle_max_lr; empty: the optimizer's rates
+  std::vector<double> max_lr;  ///< warmup_max_lr or cycle_max_lr; empty: the optimizer's learning rates
   std::int64_t warmup_num_steps = 1000;
   bool log_warmup = true;  ///< warmup_type: log or linear
   std::int64_t total_num_steps = 0;
@@ -37,17 +37,16 @@ struct DeepSpeedScheduleOptions {
   double decay_momentum_rate = 0;
 };
 
-/// Reads `{"type": ..., "params": {...}}`. @param notes  gets lines where DeepSpeed warns
-/// @throws ConfigError for an unknown type or parameter, one that is missing or out of range
+/// Reads `{"type": ..., "params": {...}}`. @param notes  receives the warnings that DeepSpeed logs
+/// @throws ConfigError for an unknown type or parameter, or one that is missing or out of range
 DeepSpeedScheduleOptions read_deepspeed_schedule(const ConfigTree& section, std::vector<std::string>& notes);
 
-/// Sets the rates that DeepSpeed's schedule of this name sets: the first update runs with the lower rate
-/// (WarmupCosineLR: 0), update k + 1 with that of DeepSpeed's iteration k - 1. OneCycle also cycles the first of Adam's
-/// betas and sets the second to 0.99; for an optimizer without betas it leaves momentum alone. State: that of
-/// torch.optim.lr_scheduler.
+/// Sets the learning rates as DeepSpeed's schedule of the same name: update 1 uses the lower rate (WarmupCosineLR: 0),
+/// update k + 1 that of DeepSpeed's iteration k - 1. OneCycle also cycles Adam's first beta and sets the second to
+/// 0.99; without betas it leaves momentum unchanged. The state is that of torch.optim.lr_scheduler.
 class DeepSpeedSchedule final : public optim::Scheduler {
  public:
-  /// @throws ConfigError for a list whose length is not that of the optimizer's groups
+  /// @throws ConfigError for a list whose length is not the number of the optimizer's groups
   DeepSpeedSchedule(optim::Optimizer& optimizer, DeepSpeedScheduleOptions options);
 
   std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;

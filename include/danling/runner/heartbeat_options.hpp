@@ -1,4 +1,4 @@
-// `heartbeat`: files that say what each process does.
+// Options of `heartbeat`: files with the current activity of each process.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace danling::inline v0 {
 
-/// `heartbeat`: `<run>/<dir_name>/rank-00000.json`, written by a thread of its own (telemetry/heartbeat.hpp).
+/// `heartbeat`: `<run>/<dir_name>/rank-00000.json`, written by a separate thread (telemetry/heartbeat.hpp).
 struct HeartbeatConfig {
   bool enabled = false;
   double interval_seconds = 60.0;
   std::string dir_name = "heartbeats";
   void fields(Fields& f);
-  /// @throws ConfigError for a directory outside of the run's
+  /// @throws ConfigError for a directory outside the run's directory
   void check() const;
 };
 

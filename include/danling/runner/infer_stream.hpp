@@ -1,4 +1,4 @@
-// Predictions of a split, batch by batch: an input range.
+// Predictions of a split, batch by batch, as an input range.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ class InferBatches {
                std::optional<std::int64_t> steps, std::string split)
       : runner_(&runner), loader_(&loader), visit_(std::move(visit)), steps_(steps), split_(std::move(split)) {}
 
-  /// Infers the next batch into `prediction`, a std::optional of the runner's prediction type; false at the end.
+  /// Infers the next batch into `prediction`, a std::optional of the runner's prediction type. Returns false at the
+  /// end.
   bool next(void* prediction);
 
  private:
@@ -37,13 +38,13 @@ class InferBatches {
 };
 }  // namespace detail
 
-/// Predictions of type `P`; an input range. Polls for a stop like the other loops.
+/// An input range of predictions of type `P`. Checks for a stop request at each batch, as the other loops do.
 template <class P>
 class BasicInferStream {
  public:
   explicit BasicInferStream(detail::InferBatches batches) : batches_(std::move(batches)) {}
 
-  /// The prediction for the next batch, or nothing at the end.
+  /// The prediction for the next batch; empty at the end.
   std::optional<P> next() {
     std::optional<P> prediction;
     batches_.next(&prediction);

@@ -21,40 +21,42 @@ struct GradientStats;
 class KeptBuffers;
 }  // namespace detail
 
-/// `model`, or one of `models` by its name, with its optimizer, its schedule and its accumulation window. The runner
-/// creates learners when training begins.
+/// `model`, or one of `models` by name, with its optimizer, schedule and accumulation window. The runner creates
+/// learners when training begins.
 struct Learner {
   std::string name = {};  ///< empty: `model`
   std::shared_ptr<optim::Optimizer> optimizer = {};
   std::shared_ptr<optim::Scheduler> scheduler = {};
   bool scheduler_by_step = true;
-  bool repeats_step = false;  ///< the optimizer evaluates the loss of a step again
+  bool repeats_step = false;  ///< the optimizer evaluates the loss of a step several times
   std::int64_t accum_steps = 1;
   std::optional<double> max_grad_norm = {}, max_grad_value = {};
 
   AccumulationWindow window = {};
   std::int64_t updates = 0;  ///< of the whole run
-  std::int64_t skipped = 0;  ///< updates skipped by a check of the gradients or the loss
-  /// Dynamic loss scaling; null without. An optimizer_step() of the program divides by its factor and updates it.
+  std::int64_t skipped = 0;  ///< updates that a check of gradients or loss skipped
+  /// Dynamic loss scaling, or null. If the program overrides optimizer_step(), the override divides by its factor and
+  /// updates it.
   std::shared_ptr<optim::GradScaler> scaler = {};
 
-  // Of the loops.
-  std::int64_t begun_in = -1;  ///< number of the training step whose micro-batch the window has counted
+  // Written by the loops.
+  std::int64_t begun_in = -1;  ///< number of the last training step whose micro-batch the window has counted
   WindowPlace place = {};
   std::int64_t backwards = 0;  ///< calls of backward() in this micro-batch
-  at::Tensor seed = {};        ///< of backward: the weight of the micro-batch, times the loss scale
+  at::Tensor seed = {};  ///< gradient that backward starts from: the weight of the micro-batch times the loss scale
   double seed_weight = 0.0;
   at::Tensor seed_scale = {};
-  bool skips_nonfinite = false;     ///< updates with non-finite gradients
-  bool prepares_gradients = false;  ///< an update does more than to divide: checks, clipping, statistics, a loss scale
-  bool watches_loss = false;        ///< a policy judges the loss of each window
-  at::Tensor loss_sum = {};         ///< of the window, weighted
-  /// Whether flags of non-finite gradients are read only where numbers are read anyway: on a device.
+  bool skips_nonfinite = false;  ///< skip updates with non-finite gradients
+  bool prepares_gradients =
+      false;                  ///< an update needs more than a division: checks, clipping, statistics, a loss scale
+  bool watches_loss = false;  ///< a policy checks the loss of each window
+  at::Tensor loss_sum = {};   ///< weighted sum over the window
+  /// True on a device: the host reads flags of non-finite gradients only where it reads other numbers anyway.
   bool reads_flags_late = false;
-  at::Tensor unread_flag = {};                        ///< of the last update: not 0 if the device skipped it
-  at::Tensor unread_skips = {};                       ///< updates that the device skipped, still counted in `updates`
-  std::shared_ptr<detail::GradientStats> stats = {};  ///< null unless norm or noise scale are logged
-  std::shared_ptr<detail::KeptBuffers> buffers = {};  ///< null unless a skipped update puts them back
+  at::Tensor unread_flag = {};   ///< of the last update: non-zero if the device skipped it
+  at::Tensor unread_skips = {};  ///< updates that the device skipped and that `updates` still counts
+  std::shared_ptr<detail::GradientStats> stats = {};  ///< null unless gradient norm or noise scale are logged
+  std::shared_ptr<detail::KeptBuffers> buffers = {};  ///< null unless a skipped update restores buffers
 };
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// Options of what a run reports, besides its log.
+// Options of performance numbers and of sinks.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace danling::inline v0 {
 
-/// `performance`: FLOP/s and utilization. Names as in DanLing 0.4.8, where numbers that are not set are not reported;
-/// here those of the model are counted.
+/// `performance`: FLOP/s and utilization. Names as in DanLing 0.4.8, which reports only numbers that are set; here
+/// unset FLOPs of the model are counted.
 struct PerformanceConfig {
-  /// Operations of training, forward and backward; of an evaluation a third. Per token where tokens are counted. Unset:
-  /// three times those of the first forward pass (see nn::summarize).
+  /// Model FLOPs of a training step, forward and backward; an evaluation counts a third. Per token if tokens are
+  /// counted. Unset: three times the FLOPs of the first forward pass (see nn::summarize).
   std::optional<double> model_flops_per_sample, model_flops_per_token;
-  /// With those that recompute repeats; unset: not reported.
+  /// Model FLOPs and those that activation recompute repeats; unset: not reported.
   std::optional<double> hardware_flops_per_sample, hardware_flops_per_token;
-  std::optional<double> peak_flops;  ///< of all processes' devices together, per second; unset: no utilization
+  std::optional<double> peak_flops;  ///< per second, of the devices of all processes together; unset: no utilization
   void fields(Fields& f);
 };
 

@@ -1,4 +1,4 @@
-// The metrics of a runner: one handle for containers of any kind.
+// MetricsHandle: a handle for any container of metrics.
 #pragma once
 
 #include <concepts>
@@ -11,8 +11,8 @@
 
 namespace danling::inline v0 {
 
-/// Takes a container by value (`metrics = StreamMetrics({...})`) or shared (`metrics = multiclass_metrics(10)`). Copies
-/// share it.
+/// Takes a container by value (`metrics = StreamMetrics({...})`) or as shared_ptr (`metrics = multiclass_metrics(10)`).
+/// Copies share it.
 class MetricsHandle {
  public:
   MetricsHandle() = default;
