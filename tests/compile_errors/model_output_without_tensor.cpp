@@ -1,4 +1,4 @@
-// expect: model_output(prediction) must give the tensor that metrics and criteria of tensors see
+// expect: model_output(prediction) must return the tensor for metrics and criteria
 #include <danling/runner/torch_runner.hpp>
 
 namespace model_output_without_tensor {

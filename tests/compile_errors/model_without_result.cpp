@@ -1,4 +1,4 @@
-// expect: `model` takes a module holder, a shared_ptr to a torch::nn module, a TorchScript module or a callable
+// expect: `model` must be a module holder, a shared_ptr to a torch::nn module, a TorchScript module or a callable
 #include <danling/runner/torch_runner.hpp>
 
 namespace model_without_result {

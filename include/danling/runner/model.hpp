@@ -1,4 +1,4 @@
-// The model of a runner: one handle for a torch::nn module, a TorchScript module or a callable.
+// ModelHandle: a handle for a torch::nn module, a TorchScript module or a callable.
 #pragma once
 
 #include <concepts>
@@ -43,10 +43,10 @@ class ModelConcept {
  public:
   virtual ~ModelConcept();
   virtual at::Tensor forward(const at::Tensor& input) = 0;
-  /// Of TorchScript: any input as a tree, and the output as one.
+  /// TorchScript: takes any input as a tree and returns the output as a tree.
   virtual State call(const State& input);
   virtual NamedTensors named_parameters() const = 0;
-  /// Parameters and buffers with the names and the order of Python's `state_dict()`.
+  /// Parameters and buffers, with the names and in the order of Python's `state_dict()`.
   virtual NamedTensors named_state() const = 0;
   virtual void to(at::Device device) = 0;
   virtual void train(bool on) = 0;
@@ -59,7 +59,7 @@ class ModelConcept {
 
 using Forward1 = at::Tensor (*)(void*, const at::Tensor&);
 
-/// A torch::nn module. The body is compiled once, in the library.
+/// Wraps a torch::nn module. The body is compiled once, in the library.
 std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> module, void* object,
                                           const std::type_info& type, Forward1 forward, const TypedCall& typed);
 
@@ -91,7 +91,7 @@ concept ScriptModule = std::same_as<T, torch::jit::Module>;
 
 std::unique_ptr<ModelConcept> wrap_script(const torch::jit::Module& module);
 
-/// @throws StateError that names the input or output that does not fit.
+/// @throws StateError that names the input or output type that does not fit
 [[noreturn]] void fail_forward(const TypedCall& model, const std::type_info& input, const std::type_info& output);
 [[noreturn]] void fail_script_input(const std::type_info& input);
 [[noreturn]] void fail_script_output(const State& given, const std::type_info& expected);
@@ -132,8 +132,8 @@ concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::Sc
 ///     model = torch::jit::load("net.pt");     // TorchScript
 ///     model = [](const at::Tensor& x) { ... } // a function without parameters
 ///
-/// A forward may take another type (a user's struct, a batch, a State, several tensors) and return another (a struct, a
-/// tuple, a map); its parameters must be values or references to const, and it must not be overloaded or a template.
+/// A forward may take another type (a struct, a batch, a State, several tensors) and return another (a struct, a tuple,
+/// a map). Its parameters must be values or const references; it must not be overloaded or a template.
 class ModelHandle {
  public:
   ModelHandle() = default;
@@ -146,7 +146,7 @@ class ModelHandle {
 
   explicit operator bool() const { return concept_ != nullptr; }
 
-  /// Runs the model's `forward(Tensor)`. @throws StateError when it is empty or its forward takes another type.
+  /// Runs the model's `forward(Tensor)`. @throws StateError when the handle is empty or the forward takes another type
   at::Tensor operator()(const at::Tensor& input) const {
     check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
     return concept_->forward(input);
@@ -154,13 +154,13 @@ class ModelHandle {
   template <class I>
   requires(!detail::TensorLike<I>) at::Tensor operator()(const I& input) const { return forward(input); }
 
-  /// Runs a forward that takes an `I` and returns a `P`; a tuple (or pair) stands for several parameters. A State that
-  /// is a tensor may go to a model of tensors.
+  /// Runs a forward that takes an `I` and returns a `P`; a tuple or pair holds several arguments. A model of tensors
+  /// also accepts a State that is a tensor.
   ///
-  /// TorchScript takes tensors, numbers, texts, States and standard containers of them. A mapping is spread over the
-  /// arguments by their names, a tuple or list by position, unless the only argument is a dict, tuple or list. It
-  /// returns a `P` of the same kinds (a named tuple is a mapping), or one that has a constructor from a State.
-  /// @throws StateError that names the input or output that does not fit.
+  /// TorchScript takes tensors, numbers, texts, States and standard containers of them. A mapping sets arguments by
+  /// name, a tuple or list by position, unless the only argument is a dict, tuple or list. It returns a `P` of the same
+  /// kinds (a named tuple is a mapping), or a type with a constructor from a State.
+  /// @throws StateError that names the input or output type that does not fit
   template <class P = at::Tensor, class I>
   P forward(const I& input) const {
     if constexpr (detail::TensorLike<I> && std::same_as<P, at::Tensor>) {
@@ -189,15 +189,15 @@ class ModelHandle {
     }
   }
 
-  /// Whether the signature of the model's forward takes an `I`; false for TorchScript and for an overloaded or
+  /// True when the signature of the model's forward takes an `I`; false for TorchScript and for an overloaded or
   /// templated forward.
   template <class I>
   bool takes() const {
     return typed_.takes<I>();
   }
 
-  /// The object itself: `model.as<Net>()` for a holder, `model.as<NetImpl>()` for its module.
-  /// @throws StateError when it has another type.
+  /// The assigned object: `model.as<Net>()` for a holder, `model.as<NetImpl>()` for its module.
+  /// @throws StateError when it has another type
   template <class T>
   decltype(auto) as() const {
     if constexpr (detail::ModuleHolder<T>) {
@@ -211,43 +211,43 @@ class ModelHandle {
     }
   }
 
-  /// Type of what a forward of this handle returns, where that is a floating tensor; undefined changes nothing. One
-  /// that returns something else then throws StateError. Once, before the model is called.
+  /// Converts a floating-point output of forward() to `dtype`; undefined: no conversion. A forward that does not return
+  /// one tensor then throws StateError. Call it once, before the model is called.
   void set_output_dtype(at::ScalarType dtype);
 
-  /// Address of the object that was assigned; null when empty.
+  /// Address of the assigned object; null when empty.
   const void* address() const { return concept_.get(); }
 
   /// The module as torch::nn::Module; null for TorchScript and callables.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
 
   bool is_script() const { return concept_ != nullptr && concept_->is_script(); }
-  /// Saves a TorchScript model with its present weights, for torch.jit.load of Python and torch::jit::load of C++: on
-  /// the CPU, with the code, attributes and mode (training or not) of the module. Replaces a file at `path` whole.
-  /// @throws StateError for another kind of model, CheckpointError when the file cannot be written.
+  /// Saves a TorchScript model with its current weights, for torch.jit.load in Python and torch::jit::load in C++: on
+  /// the CPU, with the code, attributes and training mode of the module. Replaces an existing file atomically.
+  /// @throws StateError for another kind of model, CheckpointError when the file cannot be written
   void save_script(const std::filesystem::path& path) const;
 
-  /// Adds low-rank adapters to linear layers of a torch::nn module. All other parameters but those that the options
-  /// name are frozen. named_parameters() and state_dict() then have the adapters too, as `fc.lora_A.weight`. Weights
-  /// loaded without adapters set these to zero. A program without a runner calls `lora()->update()` after each update.
-  /// @throws ConfigError for options that fit no layer. `section` names them in messages.
+  /// Adds low-rank adapters to linear layers of a torch::nn module. Freezes all other parameters, except those that the
+  /// options name. named_parameters() and state_dict() then include the adapters, as `fc.lora_A.weight`. Loading
+  /// weights without adapters sets the adapters to zero. Without a runner, call `lora()->update()` after each update.
+  /// @throws ConfigError for options that match no layer; messages name `section`
   void add_lora(const nn::LoraOptions& options, const std::string& section = "lora");
-  /// The adapters; null without.
+  /// The adapters, or null.
   const std::shared_ptr<nn::LoraAdapters>& lora() const { return lora_; }
 
-  /// Modules without children, and others with tensors of their own, in their order: for nn::summarize.
+  /// Modules without children, and others that own tensors, in order: for nn::summarize.
   std::vector<nn::ModuleTensors> modules() const;
   NamedTensors named_parameters() const;
-  bool is_trainable() const;  ///< whether any parameter requires a gradient
+  bool is_trainable() const;  ///< true if any parameter requires a gradient
   void to(at::Device device) const;
-  /// Parameters and buffers with the names and the order of Python's `state_dict()`.
+  /// Parameters and buffers, with the names and in the order of Python's `state_dict()`.
   NamedTensors named_state() const;
   void train(bool on) const;
 
   /// Parameters and buffers by name, as Python's `state_dict()`; the tensors share the model's memory.
   State state_dict() const;
   /// Copies values into the model's tensors, in place.
-  /// @throws CheckpointError that names missing and unexpected keys and shapes; the model is then unchanged.
+  /// @throws CheckpointError that names missing and unexpected keys and wrong shapes; the model is then unchanged
   void load_state_dict(const State& state) const;
 
  private:
@@ -267,10 +267,11 @@ class ModelHandle {
       typed_ = detail::typed_call<M>();
       concept_ = std::make_shared<detail::CallableModel<M>>(std::forward<T>(model));
     } else {
-      static_assert(std::is_void_v<M>,
-                    "danling: `model` takes a module holder, a shared_ptr to a torch::nn module, a TorchScript module "
-                    "or a callable at::Tensor(const at::Tensor&), or of other inputs by value or reference to const "
-                    "that gives a value");
+      static_assert(
+          std::is_void_v<M>,
+          "danling: `model` must be a module holder, a shared_ptr to a torch::nn module, a TorchScript module "
+          "or a callable at::Tensor(const at::Tensor&); a callable may take other inputs, by value or const reference, "
+          "and must return a value");
     }
   }
 

@@ -1,4 +1,4 @@
-// model_input and model_target: the parts of a batch of any type for model and criterion.
+// model_input and model_target: the input and target of a batch of any type.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 namespace danling::inline v0 {
 
 namespace detail {
-// Found only by argument-dependent lookup, in the namespace of the user's type.
+// Only argument-dependent lookup finds these functions, in the namespace of the user's type.
 void model_input() = delete;
 void model_target() = delete;
 
@@ -41,9 +41,9 @@ concept MemberTarget = requires(const B& batch) {
 
 [[noreturn]] void fail_input(const char* expected);
 
-/// Of a map its entry "input", of a list or tuple the first part, else the tree itself.
+/// Returns the entry "input" of a map, the first item of a list or tuple, or else the tree.
 const State& input_of(const State& batch);
-/// Of a map its entry "target", of a list or tuple the second part, else null.
+/// Returns the entry "target" of a map, the second item of a list or tuple, or else null.
 const State& target_of(const State& batch);
 
 struct ModelInput {
@@ -103,9 +103,9 @@ struct ModelTarget {
 };
 }  // namespace detail
 
-/// The model's input from a batch: a free `model_input(batch)` beside the type, its member `input`, the entry "input"
-/// of a mapping, the first part of a pair, tuple, list or vector, or else the batch itself. A State that is a tensor
-/// counts as one. @throws DataError where a mapping has no "input" or a vector is empty.
+/// The model's input from a batch. The first of: a free function `model_input(batch)` in the type's namespace, the
+/// member `input`, the entry "input" of a mapping, the first part of a pair, tuple, list or vector, the batch. A State
+/// that is a tensor counts as a tensor. @throws DataError when a mapping has no "input" or a vector is empty
 inline constexpr detail::ModelInput model_input{};
 
 /// A batch type that has, or may have, a target.
@@ -115,8 +115,8 @@ concept HasModelTarget = detail::FreeTarget<B> || detail::MemberTarget<B> || std
   requires std::tuple_size<B>::value >= 2;
 };
 
-/// The criterion's target from a batch: a free `model_target(batch)`, the member or entry `target`, the second part; an
-/// undefined tensor where there is none.
+/// The criterion's target from a batch. The first of: a free function `model_target(batch)`, the member or entry
+/// `target`, the second part; an undefined tensor if there is none.
 inline constexpr detail::ModelTarget model_target{};
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// model_output: the tensor of a prediction of any type, for metrics and criteria of tensors.
+// model_output: the tensor of a prediction of any type, for metrics and criteria that take tensors.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace danling::inline v0 {
 
 namespace detail {
-void model_output() = delete;  // found only by argument-dependent lookup, in the namespace of the user's type
+void model_output() = delete;  // only argument-dependent lookup finds it, in the namespace of the user's type
 
 template <class P>
 concept FreeOutput = requires(const P& prediction) {
@@ -29,7 +29,7 @@ concept MemberOutput = requires(const P& prediction) {
 };
 
 [[noreturn]] void fail_output(const std::string& prediction);
-/// Of a map its entry "output", of a list or tuple the first part, else the tree itself.
+/// Returns the entry "output" of a map, the first item of a list or tuple, or else the tree.
 const State& output_of(const State& prediction);
 
 struct ModelOutput {
@@ -61,12 +61,12 @@ struct ModelOutput {
 };
 }  // namespace detail
 
-/// The tensor of a prediction, for metrics and criteria of tensors: a free `model_output(prediction)` beside the type,
-/// its member `output`, the entry "output" of a mapping, the first part of a pair, tuple, list or vector, or else the
-/// prediction itself. @throws StateError where there is none.
+/// The tensor of a prediction, for metrics and criteria that take tensors. The first of: a free function
+/// `model_output(prediction)` in the type's namespace, the member `output`, the entry "output" of a mapping, the first
+/// part of a pair, tuple, list or vector, the prediction. @throws StateError when there is none
 inline constexpr detail::ModelOutput model_output{};
 
-/// A prediction for which `model_output` returns a tensor, or a State, which may be one.
+/// A prediction for which `model_output` returns a tensor, or a State, which may hold one.
 template <class P>
 concept HasTensorOutput = requires(const P& prediction) {
   { model_output(prediction) } -> std::convertible_to<const at::Tensor&>;
@@ -77,7 +77,7 @@ concept HasTensorOutput = requires(const P& prediction) {
 };
 
 namespace detail {
-/// @throws StateError for a State that is no tensor.
+/// @throws StateError for a State that is not a tensor
 template <HasTensorOutput P>
 decltype(auto) output_tensor(const P& prediction) {
   if constexpr (std::same_as<std::remove_cvref_t<decltype(danling::model_output(prediction))>, State>) {
@@ -91,7 +91,7 @@ decltype(auto) output_tensor(const P& prediction) {
   }
 }
 
-/// Asserts that `P` is a prediction type, with a message per requirement. Returns true, for use in static_assert.
+/// Asserts that `P` is a prediction type, with one message per requirement. Returns true, for use in static_assert.
 template <class P>
 constexpr bool require_prediction() {
   static_assert(std::is_object_v<P> && !std::is_const_v<P>,
@@ -100,7 +100,7 @@ constexpr bool require_prediction() {
                 "danling: a prediction type must be movable, since steps return it");
   if constexpr (FreeOutput<P>) {
     static_assert(HasTensorOutput<P>,
-                  "danling: model_output(prediction) must give the tensor that metrics and criteria of tensors see");
+                  "danling: model_output(prediction) must return the tensor for metrics and criteria");
   }
   return true;
 }

@@ -1,18 +1,18 @@
-// Named ranges in the trace of a profiler: danling.data, danling.forward, danling.backward, danling.optimizer.
+// Named ranges in a profiler's trace: danling.data, danling.forward, danling.backward, danling.optimizer.
 #pragma once
 
 #include <atomic>
 
 namespace danling::inline v0::detail {
 
-/// Whether a profiler, of `profiling` or of the program, records the ranges of this thread.
+/// True when a profiler, of `profiling` or of the program, records this thread.
 bool records_ranges();
 
-/// Windows of `profiling` that have begun in this process.
+/// Number of `profiling` windows that have begun in this process.
 extern std::atomic<int> profilers_begun;
 
-/// records_ranges() for a loop that asks for each batch: LibTorch is asked every eighth time, each time while a
-/// profiler records, and when one of `profiling` begins.
+/// A cached records_ranges() for a loop that calls it for each batch. It asks LibTorch every eighth time, every time
+/// while a profiler records, and when a `profiling` window begins.
 class RangeQuery {
  public:
   bool operator()() {
@@ -29,8 +29,8 @@ class RangeQuery {
   bool last_ = false;
 };
 
-/// A range that lasts as long as this object, where `recorded`: a user scope of LibTorch's RecordFunction, such as
-/// RECORD_USER_SCOPE opens. Without a profiler it costs one branch at each end.
+/// If `recorded`, opens a user scope of LibTorch's RecordFunction (RECORD_USER_SCOPE) for the lifetime of this object.
+/// Without a profiler it costs one branch at each end.
 class NamedRange {
  public:
   NamedRange() = default;

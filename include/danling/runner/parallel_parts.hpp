@@ -1,4 +1,4 @@
-// Parts of ParallelRunner that do not depend on its batch type: the grid, slices, stages.
+// Parts of ParallelRunner that do not depend on its batch type: grid, slices, stages.
 #pragma once
 
 #include <concepts>
@@ -24,12 +24,12 @@ namespace danling::inline v0 {
 
 class TorchRunnerBase;
 
-/// A stage of a pipeline on this rank.
+/// One pipeline stage of this rank.
 struct StagePart {
   std::int64_t stage = 0;
-  /// Runs the stage.
+  /// The stage's module.
   std::shared_ptr<torch::nn::Module> module;
-  /// A tree of its modules, by the names that they have in the whole model: so checkpoints of any layout fit.
+  /// The stage's modules under their names in the whole model, so that checkpoints of any layout fit.
   std::shared_ptr<torch::nn::Module> tree;
   parallel::PipelineStage::Forward forward;
 };
@@ -44,21 +44,20 @@ C on_grid(C config) {
   return config;
 }
 
-/// @throws StateError before the processes have met
+/// @throws StateError before the processes have joined
 const ParallelContext& context_of(const Parallelism& parallelism);
 ParallelTopology topology_of(const RunnerConfig& config, std::int64_t world_size, std::int64_t rank);
-/// Whether one process computes otherwise than without the stack: in shards of a batch, in other types, with rows on
-/// the host.
+/// True when the config changes the computation even on one process: shards of a batch, other dtypes, rows on the host.
 bool needs_grid(const RunnerConfig& config);
 std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const RunnerConfig& config,
                                         ParallelTopology topology);
 
 void parallelize(ModelHandle& model, const ParallelContext& context, const std::vector<std::string>& tensor_plan);
 
-/// A criterion that is a parallel::Parallelizable, as VocabParallelCrossEntropy; others are left as they are.
+/// Slices a criterion that is a parallel::Parallelizable, such as VocabParallelCrossEntropy; leaves others unchanged.
 void parallelize(torch::nn::Module* criterion, const ParallelContext& context);
 
-/// Whether this rank has the first or last stage of the pipeline.
+/// True when this rank has the first or last stage of the pipeline.
 bool reads_data(const Parallelism& parallelism);
 bool cuts_sequences(const Parallelism& parallelism);
 void cut_sequences(data::Batch& batch, const Group& context);
@@ -76,16 +75,16 @@ void place_stages(Parallelism& parallelism, const ParallelConfig& config,
                   const std::function<std::vector<std::int64_t>()>& indices);
 StagePart build_part(const ModelHandle& whole, std::int64_t stage, const ParallelConfig& config,
                      const ParallelContext& context);
-/// @param batch_size  samples of a batch of a rank; 0 without a loader
+/// @param batch_size  samples in a batch of one rank; 0 without a loader
 std::int64_t micro_batches_of(const ParallelConfig& config, std::int64_t batch_size);
 std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<StagePart>& parts,
                                                            const ParallelConfig& config, std::int64_t micro_batches,
                                                            const ParallelContext& context,
                                                            parallel::PipelineOptions options);
-/// Logs, once in a run with `parallel.pipeline_picture`, when each rank computed in a step, beside the plan.
+/// With `parallel.pipeline_picture`, logs once when each rank computed during a step, next to the plan.
 class PipelineDrawing {
  public:
-  /// Called by all ranks of a pipeline after each training step. @param micro_batches  of the step
+  /// All ranks of a pipeline call it after each training step. @param micro_batches  of the step
   void after_step(TorchRunnerBase& runner, const parallel::PipelineSchedule& schedule, std::int64_t micro_batches);
 
  private:
@@ -93,39 +92,39 @@ class PipelineDrawing {
   bool is_done_ = false;
 };
 
-/// The modules of all parts as one, which cannot be called.
+/// A container of all parts' modules, which cannot be called.
 ModelHandle joined_parts(const std::vector<StagePart>& parts);
 
-/// First sample and number of samples of each micro-batch of `size` samples: as many as the plan has, of batches as
-/// large as the loader's.
+/// First sample and number of samples of each micro-batch of a batch of `size` samples. A batch of `nominal` samples,
+/// the loader's batch size, has `micro_batches`.
 std::vector<std::pair<std::int64_t, std::int64_t>> micro_ranges(std::int64_t size, std::int64_t nominal,
                                                                 std::int64_t micro_batches);
 
-/// Inputs of the first stage: a tensor, or several.
+/// Inputs of the first stage: one tensor or several.
 inline std::vector<at::Tensor> stage_inputs(const at::Tensor& input) { return {input}; }
 std::vector<at::Tensor> stage_inputs(const State& inputs);
-/// Undefined for no losses.
+/// Returns an undefined tensor for no losses.
 at::Tensor weighted_sum(const std::vector<at::Tensor>& losses, const std::vector<double>& shares);
-/// Concatenates the first output of each micro-batch; empty without any.
+/// Concatenates the first output of each micro-batch; an empty tensor without outputs.
 at::Tensor joined_outputs(const std::vector<std::vector<at::Tensor>>& outputs);
 [[noreturn]] void fail_prediction();
-/// @throws ConfigError for a stream, whose number of batches this rank cannot know
+/// @throws ConfigError for a stream, since this rank cannot count its batches
 void check_counted(bool is_stream, std::string_view split);
 
-/// The grid of a runner, for materialize_model().
+/// The grid of a runner, used by materialize_model().
 class Grid {
  public:
   explicit Grid(TorchRunnerBase& runner);
-  /// Whether the model stays whole: one process, or a Parallelism of the program.
+  /// True when the model stays whole: on one process, or with a Parallelism of the program.
   bool is_alone() const { return sharded_ == nullptr; }
   void prepare_whole(ModelHandle& model) const;
-  /// Warns of axes above 1 along which no parameter of the models is cut: their ranks compute the same.
+  /// Warns about axes above 1 along which no parameter is sliced: their ranks repeat the same computation.
   void check_slices() const;
-  /// @throws ConfigError for what a pipeline cannot do
+  /// @throws ConfigError for settings that a pipeline does not support
   void check_pipeline() const;
-  /// Warns, after the first step, of a model that exchanges nothing over the axis `context`.
+  /// After the first step, warns about a model that exchanges nothing over the axis `context`.
   void check_context() const;
-  /// The last stage returns `fsdp.mp_policy.output_dtype`.
+  /// Makes the last stage return `fsdp.mp_policy.output_dtype`.
   void convert_outputs(std::vector<StagePart>& parts) const;
   /// @param forward  opens the context of a forward pass
   parallel::PipelineOptions pipeline_options(std::function<PrecisionContext()> forward) const;

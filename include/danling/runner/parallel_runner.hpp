@@ -1,4 +1,4 @@
-// A runner whose model is cut into slices and stages, on a grid of processes.
+// ParallelRunner: a runner on a grid of processes, whose model is cut into slices and stages.
 #pragma once
 
 #include <concepts>
@@ -20,12 +20,12 @@
 namespace danling::inline v0 {
 
 /// TorchRunner on the grid of `parallel.axes`: replicas and shards, slices of layers (tensor, expert), parts of
-/// sequences (context) and stages (pipeline). With one process it is a TorchRunner. The model is built whole on every
-/// rank; materialize_model() keeps this rank's part. (DanLing: ParallelRunner)
+/// sequences (context) and stages (pipeline). On one process it is a TorchRunner. Every rank builds the whole model;
+/// materialize_model() keeps this rank's part. (DanLing: ParallelRunner)
 ///
-/// With `pipeline` above 1, `model` becomes the stages of this rank: a module with their parameters, by the names they
-/// have in the whole, which cannot be called. Only the ranks of the first and last stages read data; losses, metrics
-/// and predictions are those of the last one, and the main process gets them with each line of the log.
+/// With `pipeline` above 1, `model` becomes a container of this rank's stages: it has their parameters under the names
+/// of the whole model, and cannot be called. Only the ranks of the first and last stages read data. The last stage
+/// computes losses, metrics and predictions; the main process receives them with each log line.
 template <class B, class P = at::Tensor>
 class BasicParallelRunner : public BasicTorchRunner<B, P> {
   using Base = BasicTorchRunner<B, P>;
@@ -33,7 +33,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
  public:
   using typename Base::StepOutput;
 
-  /// The grid. @throws StateError before the processes have met
+  /// The grid. @throws StateError before the processes have joined
   const ParallelTopology& topology() const { return parallel().topology(); }
   const ParallelContext& parallel() const { return detail::context_of(this->parallelism()); }
 
@@ -41,46 +41,46 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   const std::vector<StagePart>& model_parts() const { return parts_; }
   /// Null without a pipeline.
   const parallel::PipelineSchedule* pipeline_schedule() const { return schedule_.get(); }
-  /// Whether this rank reads the inputs of the pipeline; true without one.
+  /// True when this rank has the first stage, which reads the inputs; true without a pipeline.
   bool pipeline_has_first_stage() const { return schedule_ == nullptr || schedule_->has_first_stage(); }
-  /// Whether it computes losses; true without a pipeline.
+  /// True when this rank has the last stage, which computes losses; true without a pipeline.
   bool pipeline_has_last_stage() const { return schedule_ == nullptr || schedule_->has_last_stage(); }
 
  protected:
-  /// `stack` of the config is taken for `parallel`.
+  /// Reads `stack: auto` of the config as `parallel`.
   template <std::derived_from<RunnerConfig> C>
   explicit BasicParallelRunner(const C& config) : Base(detail::on_grid(config)) {}
 
-  /// The grid of the processes. Called when: init_distributed runs, once on every rank. Override it for other domains;
-  /// degrees are those of `parallel.axes`. Have no side effects, and return the same axes on all ranks.
-  /// @throws ConfigError, with the arithmetic, when the degrees do not multiply to the world size
+  /// The grid of the processes. Called when: init_distributed runs, once on every rank. Override it for other axes;
+  /// degrees are those of `parallel.axes`. An override must have no side effects and return the same axes on all ranks.
+  /// @throws ConfigError, with the product, when the degrees do not multiply to the world size
   virtual ParallelTopology build_topology() const {
     return detail::topology_of(this->config(), this->world_size(), this->rank());
   }
 
-  /// Slices a model: tensor, context and expert parallel; a criterion that is Parallelizable is sliced beside it.
-  /// Called when: materialize_model runs, once for each model, on every rank; the model is on its device, and that of
-  /// rank 0. By default calls parallel::Parallelizable::parallelize, then applies `parallel.tensor_plan`. Do not move
-  /// the model, build an optimizer, or replace a module that others hold.
-  /// @throws ConfigError where axes above 1 have neither
+  /// Slices a model (tensor, context and expert parallelism); a Parallelizable criterion is sliced too. Called when:
+  /// materialize_model runs, once for each model, on every rank; the model is on its device, with the weights of rank
+  /// 0. By default calls parallel::Parallelizable::parallelize, then applies `parallel.tensor_plan`. Do not move the
+  /// model, build an optimizer, or replace a module that other objects hold.
+  /// @throws ConfigError when axes above 1 have neither
   virtual void parallelize_model(ModelHandle& handle) {
     detail::parallelize(handle, parallel(), this->config().parallel.tensor_plan);
   }
 
   /// Marks modules whose activations are recomputed. Called when: materialize_model has sliced a model and cut it into
   /// stages, once for each, before its parameters are sharded; on every rank. By default does nothing: `recompute` of
-  /// the config works beside it. Do not change parameters.
+  /// the config applies independently. Do not change parameters.
   virtual void apply_activation_checkpointing(ModelHandle&) {}
 
-  /// The stages of this rank of a pipeline. Called when: init_distributed and materialize_model run, on every rank;
-  /// must return the same each time. By default r, r + ranks, ...; for ZBVZeroBubble r and the r-th from the end.
-  /// @throws ConfigError for fewer stages than ranks, and a number that does not divide
+  /// Pipeline stages of this rank. Called when: init_distributed and materialize_model run, on every rank; must return
+  /// the same each time. By default r, r + ranks, ...; for ZBVZeroBubble r and the r-th from the end.
+  /// @throws ConfigError for fewer stages than ranks, or a number of stages that the ranks do not divide
   virtual std::vector<std::int64_t> pipeline_stage_indices() const {
     return detail::stage_indices(this->config().parallel, topology());
   }
 
   /// Builds the stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank, after
-  /// parallelize_model. By default each is build_pipeline_model_part(). Do not build an optimizer here.
+  /// parallelize_model. By default calls build_pipeline_model_part() for each. Do not build an optimizer here.
   virtual std::vector<StagePart> build_pipeline_model_parts(ModelHandle& whole) {
     std::vector<StagePart> out;
     for (const std::int64_t stage : pipeline_stage_indices()) {
@@ -88,23 +88,23 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     }
     return out;
   }
-  /// Builds one stage: the module that the model's parallel::PipelineModel returns for it, or the modules that
-  /// `parallel.module_fqns_per_model_part` lists, one after the other.
-  /// @throws ConfigError for names that the model lacks, names more than once, and where there is neither
+  /// Builds one stage: the module that the model's parallel::PipelineModel returns for it, or the sequence of modules
+  /// that `parallel.module_fqns_per_model_part` lists.
+  /// @throws ConfigError for names that the model lacks, names listed twice, or when there is neither
   virtual StagePart build_pipeline_model_part(ModelHandle& whole, std::int64_t stage) {
     return detail::build_part(whole, stage, this->config().parallel, parallel());
   }
 
-  /// The executor of the stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank.
-  /// An override passes `options` on: they sum gradients and switch autocast on. Do not scale gradients.
-  /// @throws ConfigError where the number of micro-batches does not follow from the config
+  /// Builds the executor of this rank's stages. Called when: materialize_model runs with a pipeline, once on every
+  /// rank. An override passes `options` on: they sum gradients and enable autocast. Do not scale gradients.
+  /// @throws ConfigError when the config does not determine the number of micro-batches
   virtual std::unique_ptr<parallel::PipelineSchedule> build_pipeline_schedule(const std::vector<StagePart>& parts,
                                                                               parallel::PipelineOptions options) {
     return detail::build_schedule(parts, this->config().parallel, micro_batches(), parallel(), std::move(options));
   }
 
-  /// Keeps this rank's part of each sequence, with `context` above 1. Called when: a batch is loaded, before it is
-  /// counted, once on every rank. By default, of the `input` and `target` of a dl::Batch, both [N, length, ...],
+  /// With `context` above 1, keeps this rank's part of each sequence. Called when: a batch is loaded, before it is
+  /// counted, once on every rank. By default takes, from `input` and `target` of a dl::Batch, both [N, length, ...],
   /// the part that balances causal attention (parallel::context_part). @throws ConfigError for other batches
   virtual void cut_sequences(B& batch) { detail::cut_sequences(batch, parallel().group("context")); }
 
@@ -167,8 +167,8 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     return ref;
   }
 
-  /// Without a pipeline that of TorchRunner. With one, the batch is cut into micro-batches, of which the schedule runs
-  /// the forward and backward passes; each counts by its loss normalizer, as the micro-batches of a window do.
+  /// Without a pipeline: TorchRunner's. With a pipeline, cuts the batch into micro-batches; the schedule runs their
+  /// forward and backward passes. Each is weighted by its loss normalizer, as micro-batches of a window are.
   StepOutput train_step(B& batch) override {
     if (schedule_ == nullptr) {
       return Base::train_step(batch);
@@ -197,7 +197,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     return out;
   }
 
-  /// Predictions are those of the last stage; other ranks of a pipeline return none.
+  /// The last stage returns the predictions; other ranks of a pipeline return none.
   P infer_step(B& batch) override {
     if (schedule_ == nullptr) {
       return Base::infer_step(batch);
@@ -207,7 +207,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   }
 
  private:
-  /// A batch of a pipeline in pieces, and the part of each in its loss.
+  /// The micro-batches of a batch, and the weight of each in its loss.
   struct Micro {
     std::vector<B> batches;
     std::vector<std::vector<at::Tensor>> inputs;
@@ -217,7 +217,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   Micro cut(B& batch) const {
     static_assert(data::HasParts<B>,
                   "a pipeline cuts batches into micro-batches: declare `B batch_part(const B&, "
-                  "std::int64_t begin, std::int64_t count)` beside your type of batch");
+                  "std::int64_t begin, std::int64_t count)` in the namespace of your batch type");
     Micro out;
     if (!detail::reads_data(this->parallelism())) {
       return out;
@@ -287,7 +287,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   }
 
   void withhold(const std::string& split) {
-    if constexpr (data::Withholdable<B>) {  // others are read, and not used
+    if constexpr (data::Withholdable<B>) {  // other types of batches are read and not used
       data::Source<B>& source = this->datasets[split];
       detail::check_counted(source.is_stream(), split);
       if (source.dataset() != nullptr && !this->dataloaders.contains(split)) {

@@ -1,4 +1,4 @@
-// Parallelism of a run: identity and share of the data of each rank, and the communication of a step.
+// Parallelism of a run: identity and data share of each rank, and the communication of a step.
 #pragma once
 
 #include <chrono>
@@ -22,38 +22,39 @@
 
 namespace danling::inline v0 {
 
-/// Exchanged by all ranks once per update and between rounds. The loops act on the combined packet alone, so that all
-/// ranks do the same. A flag is true when it is true on any rank.
+/// All ranks exchange packets once per update and between rounds. The loops decide only by the combined packet, so that
+/// all ranks do the same. A combined flag is true if it is true on any rank.
 struct StepPacket {
-  double weight = 0.0;    ///< of the window: the sum over ranks whose gradients are summed
-  std::int64_t unit = 0;  ///< of the weights of those gradients; 0 where none counts. Combined: the one of all ranks
-  /// The place of the ranks that have batches: number of the model whose window closes (-1: none), micro-batches of the
-  /// run and of the pass. Combined: those of the furthest rank.
+  double weight = 0.0;  ///< of the window; combined: sum over the ranks whose gradients are summed
+  std::int64_t unit =
+      0;  ///< unit of the weights of those gradients; 0 if no gradient counts. Combined: the common unit of all ranks
+  /// Position of a rank that has batches: number of the model whose window closes (-1: none), micro-batches of the run
+  /// and of the pass. Combined: the position of the furthest rank.
   std::int64_t learner = -1, micro_step = 0, iteration = 0;
   /// Combined: the first rank that has batches.
   std::int64_t source = -1;
-  std::int64_t signal = 0;  ///< of the stop that was requested; combined: the greatest
+  std::int64_t signal = 0;  ///< of the requested stop; combined: the greatest
   bool stop = false;        ///< a stop was requested, or a time limit is reached
   bool end = false;         ///< a callback ends training
   bool evaluate = false;    ///< a callback requests an evaluation
   bool save = false;        ///< a callback requests a save
-  /// This rank has ended its pass over the data: it joins the updates of others with weight 0. Combined: some rank has.
+  /// This rank has ended its pass over the data; it joins the others' updates with weight 0. Combined: any rank has.
   bool exhausted = false;
   bool all_ended = false;  ///< combined: every rank has ended its pass
-  bool logs = false;       ///< the others are at a line of the log, not at an update
+  bool logs = false;       ///< the other ranks write a log line, instead of updating
   bool timed_out = false;  ///< a time limit is reached
-  bool regroup = false;    ///< processes wait to join: see ft
+  bool regroup = false;    ///< processes wait to join; see ft
   bool missing = false;    ///< a parameter has no gradient in this window
-  bool late = false;       ///< a gradient came after the sum of its bucket had begun
-  // In a second exchange after the gradients are summed, where a policy judges losses or gradients.
+  bool late = false;       ///< a gradient arrived after the sum of its bucket had begun
+  // Of a second exchange after the gradients are summed, if a policy checks losses or gradients.
   bool nonfinite = false;    ///< a gradient or loss is not finite
-  double loss = 0.0;         ///< sum over the window's samples, and over ranks
-  double loss_weight = 0.0;  ///< their number
+  double loss = 0.0;         ///< sum over the window's samples; combined: over all ranks
+  double loss_weight = 0.0;  ///< number of these samples
 };
 
 /// Options of a backward pass.
 struct BackwardOptions {
-  /// Tensors that get gradients: the parameters of one of several models. Empty: all leaves.
+  /// Tensors that receive gradients: the parameters of one of several models. Empty: all leaves.
   std::vector<at::Tensor> inputs = {};
   /// Keeps the graph for the backward pass of another loss.
   bool retain_graph = false;
@@ -63,14 +64,14 @@ struct BackwardOptions {
 struct AxisPlace {
   std::int64_t rank = 0;
   std::int64_t size = 1;
-  std::int64_t parts = 1;  ///< neighbouring places that the process holds, from `rank` on
+  std::int64_t parts = 1;  ///< number of neighbouring places that the process holds, from `rank` on
 };
 
-/// Where a rank's part of a tensor lies in the whole one.
+/// Position of a rank's part in a whole tensor.
 struct TensorPlace {
-  std::vector<std::int64_t> sizes;    ///< of the whole
-  std::vector<std::int64_t> offsets;  ///< of the part's first value
-  std::vector<std::int64_t> own;      ///< sizes of the part; it may have no values
+  std::vector<std::int64_t> sizes;    ///< of the whole tensor
+  std::vector<std::int64_t> offsets;  ///< of the first value of the part
+  std::vector<std::int64_t> own;      ///< sizes of the part, which may be empty
 };
 
 class Parallelism;
@@ -79,13 +80,12 @@ namespace detail {
 State axes_of(const Parallelism& parallelism);
 }  // namespace detail
 
-/// One process, without communication; the base of data parallel and sharded training. The runner owns one object,
-/// which `stack` of the config selects. Functions of a step are called on every rank, in the order of their
-/// declaration.
+/// One process without communication; the base class of data parallel and sharded training. The runner owns one object,
+/// which `stack` of the config selects. Every rank calls the functions of a step, in the order of their declaration.
 class Parallelism {
  public:
   explicit Parallelism(ProcessIdentity identity = {}) : identity_(std::move(identity)) {}
-  /// The processes of a group that the program has joined.
+  /// For processes that the program has joined in `group`.
   explicit Parallelism(Group group);
   Parallelism(const Parallelism&) = delete;
   Parallelism& operator=(const Parallelism&) = delete;
@@ -96,30 +96,30 @@ class Parallelism {
 
   // ---- identity -----------------------------------------------------------------------------------------------------
 
-  /// The one source of rank and size for seeds, loaders, logs and metrics.
+  /// The only source of rank and size for seeds, loaders, logs and metrics.
   const ProcessIdentity& identity() const { return identity_; }
-  /// All processes of the run, over which meters and metrics are combined.
+  /// All processes of the run; meters and metrics are combined over them.
   const Group& group() const { return group_; }
   /// Place along an axis: `replicate`, `shard`, `context`, `pipeline`, `tensor`, `expert`, `expert_tensor`. An unused
-  /// axis has size 1. @throws ConfigError that lists the axes for another name.
+  /// axis has size 1. @throws ConfigError that lists the axes, for another name
   virtual AxisPlace axis(std::string_view name) const;
-  /// Part of each global batch that this rank reads, or parts. Ranks that compute the same samples together (tensor,
-  /// pipeline) have the same place.
+  /// The part, or parts, of each global batch that this rank reads. Ranks that compute the same samples together
+  /// (tensor, pipeline) have the same place.
   virtual AxisPlace data_share() const { return {identity_.rank, identity_.world_size}; }
-  /// Whether losses, weights and metrics of this rank enter those of the run. False where another rank computes the
-  /// same samples and reports them.
+  /// True when losses, weights and metrics of this rank count in those of the run. False when another rank computes and
+  /// reports the same samples.
   virtual bool reports() const { return true; }
-  /// How many ranks report.
+  /// Number of ranks that report.
   virtual std::int64_t reporting_ranks() const { return identity_.world_size; }
-  /// Whether all ranks must have equally many training batches: last ones are then padded with samples of the
-  /// beginning.
+  /// True when all ranks must have the same number of training batches: the last batches are then padded with samples
+  /// from the beginning.
   virtual bool needs_equal_batches() const { return !sums_gradients(); }
   /// Seed of this rank's generators from init_distributed on.
   virtual std::uint64_t seed(std::uint64_t run_seed) const {
     return run_seed + static_cast<std::uint64_t>(identity_.rank);
   }
-  /// The rank of a checkpoint whose generators this one goes on with, so that ranks which must draw the same numbers do
-  /// on another grid too; nothing: it begins with its seed. @param axes  sizes by name, of `ranks` processes
+  /// The rank in a checkpoint whose generator states this rank loads, so that ranks which must draw the same numbers
+  /// also do so on another grid. Empty: start from seed(). @param axes  sizes by name, of `ranks` processes
   virtual std::optional<std::int64_t> generators_from(const State& axes, std::int64_t ranks) const;
 
   // ---- model --------------------------------------------------------------------------------------------------------
@@ -128,124 +128,128 @@ class Parallelism {
   /// built; with `ft` again, on a new object, for each generation of processes. Do not wrap the module: users access it
   /// through the handle.
   virtual void prepare(ModelHandle& model, at::Device device);
-  /// Parameters that the optimizer of a model updates, by their names: those of the model, or rows of them.
+  /// Parameters that the optimizer of a model updates, by name: the model's, or this rank's rows of them.
   virtual NamedTensors trained_parameters(const ModelHandle& model) const { return model.named_parameters(); }
-  /// Called when training begins, after a checkpoint has been restored, with the optimizers of all models.
+  /// Called when training begins, after a checkpoint is restored, with the optimizers of all models.
   virtual void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers);
 
   // ---- checkpoints --------------------------------------------------------------------------------------------------
 
-  /// While the result lives, parameters of models have their values, and optimizer_state() returns whole ones on the
-  /// main process. Called by all ranks, between steps. Null: they always have.
-  /// @param writes  whether what is written to the parameters is kept
+  /// While the returned object lives, models hold the values of all their parameters, and optimizer_state() returns
+  /// full states on the main process. All ranks call it, between steps. Returns null if nothing is sharded.
+  /// @param writes  keep changes to the parameters
   virtual std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes);
   /// State of an optimizer for a checkpoint, in the layout of one process.
   virtual State optimizer_state(const optim::Optimizer& optimizer) const { return optimizer.state_dict(); }
   virtual void load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
     optimizer.load_state_dict(state);
   }
-  /// The part of a model's tensor that trained_parameters() has here, for checkpoints of shards; nothing: all of it.
+  /// For sharded checkpoints: the part of a model's tensor that trained_parameters() has on this rank. Empty: the whole
+  /// tensor.
   virtual std::optional<TensorPlace> place_of(const at::Tensor& parameter) const;
-  /// The values of trained_parameters() were changed, between steps. Called by all ranks.
+  /// Called by all ranks, between steps, after values of trained_parameters() were changed.
   virtual void parameters_changed() {}
-  /// Whether every rank can show whole models and states, as checkpoints of files need: expose().
+  /// True when every rank can expose() whole models and states, which checkpoints in files need.
   virtual bool can_expose() const { return true; }
-  /// Whether trained_parameters() are parts of the model's, in memory that others read.
+  /// True when trained_parameters() are parts of the model's parameters, in memory that others read.
   virtual bool splits_parameters() const { return false; }
-  /// Whether models have the values of all their parameters between steps, also where trained_parameters() are parts:
-  /// then once parameters_changed() was called after an update.
+  /// True when models hold the values of all their parameters between steps. If trained_parameters() are parts, they do
+  /// so after parameters_changed() is called.
   virtual bool has_whole_parameters() const { return true; }
-  /// A tensor with a value for each of a trained parameter's, of the whole parameter. Called by all ranks.
+  /// Gathers a tensor that has one value per value of a trained parameter to the size of the whole parameter. Called by
+  /// all ranks.
   virtual at::Tensor whole_of(const at::Tensor& /*trained*/, const at::Tensor& part) const { return part; }
-  /// The part of this rank.
+  /// This rank's part of such a tensor.
   virtual at::Tensor part_of(const at::Tensor& /*trained*/, const at::Tensor& whole) const { return whole; }
-  /// State of this rank that a checkpoint keeps; null: none. Called by all ranks, between steps.
+  /// State of this rank for a checkpoint; null: none. Called by all ranks, between steps.
   virtual State state_dict() const;
-  /// Restores a state of this rank, or that of rank 0 where the number of ranks has changed; null: begins anew. Called
-  /// before prepare_optimizers, and for a roll-back between steps.
-  /// @return what does not fit and is left out, for the log; empty: nothing
+  /// Restores the state of this rank, or that of rank 0 if the number of ranks has changed; null: resets the state.
+  /// Called before prepare_optimizers, and between steps for a roll-back.
+  /// @return a log text about the entries that do not fit and are skipped; empty if all fit
   virtual std::string load_state_dict(const State& state);
 
   // ---- a step -------------------------------------------------------------------------------------------------------
 
-  /// Before the forward pass of a micro-batch. Gradients are communicated only where `place.closes` (else no-sync);
-  /// with several models it is true where all windows close.
+  /// Called before the forward pass of a micro-batch. Gradients are communicated only if `place.closes` (otherwise
+  /// no-sync); with several models it is true where all windows close.
   virtual void begin_step(const WindowPlace& place);
-  /// Where losses are scaled: before each backward pass and before reduce_gradients. `scale` is a scalar on the device,
-  /// and the same for a whole window.
+  /// With loss scaling, called before each backward pass and before reduce_gradients. `scale` is a scalar on the
+  /// device, the same for a whole window.
   virtual void set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale);
-  /// Where a recorded step is replayed, in place of backward(): what that does before the pass.
+  /// Called instead of backward() when a recorded step is replayed: does what backward() does before the pass.
   virtual void begin_backward(const WindowPlace& place);
-  /// The backward pass; `seed` is the gradient of the loss. May begin to communicate gradients where `place.closes`.
+  /// The backward pass; `seed` is the gradient of the loss. May start communicating gradients if `place.closes`.
   virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                         const BackwardOptions& options);
   /// Combines the packets of all ranks. Called after the last backward pass of a window, between rounds, and after the
-  /// end of a pass that others continue. An override calls the base.
-  /// @throws DistributedError with the words of a rank whose step threw.
+  /// end of a pass that other ranks continue. An override calls the base.
+  /// @throws DistributedError with the message of a rank whose step threw
   virtual StepPacket agree(const StepPacket& mine);
-  /// Whether reduce_gradients sums over ranks; agree() then sums the weights of their windows too.
+  /// True when reduce_gradients sums over ranks; agree() then sums the weights of their windows too.
   virtual bool sums_gradients() const { return false; }
-  /// Whether models have the same parameters on all ranks, while expose() shows them.
+  /// True when models have the same parameters on all ranks, at least while expose() holds them.
   virtual bool has_same_weights() const { return sums_gradients(); }
-  /// After agree(): sums the gradients over ranks, or waits for the sums that backward() began. A window may close
-  /// without a backward pass with `place.closes`: at the end of a run, or with windows of several models. The division
-  /// by the window's weights comes later. On a rank without a valid target gradients may be undefined.
+  /// Called after agree(): sums the gradients over ranks, or waits for the sums that backward() started. A window may
+  /// close without a backward pass with `place.closes`: at the end of a run, or with windows of several models. The
+  /// division by the window's weights comes later. On a rank without valid targets, gradients may be undefined.
   virtual void reduce_gradients(optim::Optimizer& optimizer);
-  /// Whether a micro-batch comes as several shards, each computed alone by generators of its own, in as many calls of
-  /// train_step.
+  /// True when a micro-batch consists of several shards. Each is computed in a separate call of train_step, with its
+  /// own generators.
   virtual bool computes_shards() const { return false; }
-  /// After the backward passes of a shard, before agree(): takes its gradients.
+  /// Called after the backward passes of a shard, before agree(): takes its gradients.
   virtual void end_shard(optim::Optimizer& optimizer);
-  /// Whether backward() sums gradients before reduce_gradients() where `place.closes`. The gradient noise scale then
+  /// True when backward() sums gradients before reduce_gradients() if `place.closes`. The gradient noise scale then
   /// needs windows of two or more micro-batches.
   virtual bool sums_in_backward() const { return false; }
-  /// 1 when any gradient of any rank is not finite, else 0: a float32 scalar on the device. Called where the norm does
-  /// not show it. No device wait.
+  /// Returns a float32 scalar on the device: 1 if a gradient on any rank is not finite, else 0. Called where no norm is
+  /// computed. Does not synchronize with the device.
   virtual at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params);
-  /// Clips as optim/clip.hpp does. No device wait.
+  /// Clips as optim/clip.hpp does. Does not synchronize with the device.
   virtual void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor);
-  /// Stores the factor in `scale`, for the optimizer's pass, and sets `scale.found_inf` for a non-finite norm.
-  /// @param max_norm  infinite where only the norm is read
-  /// @return the norm of the gradients divided by `scale`, over all shards: the same on every rank. No device wait.
+  /// Stores the clipping factor in `scale`, for the optimizer's pass, and sets `scale.found_inf` for a non-finite norm.
+  /// Does not synchronize with the device.
+  /// @param max_norm  infinite if only the norm is needed
+  /// @return the norm of the gradients divided by `scale`, over all shards: the same on every rank
   virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale);
   virtual void zero_grad(optim::Optimizer& optimizer);
-  /// Whether a loss of weight 0 is differentiated too: layers that communicate in their backward pass.
+  /// True when a loss of weight 0 needs a backward pass too, since layers communicate in it.
   virtual bool needs_every_backward() const { return false; }
-  /// Why its steps are not to be recorded (compile.enable); empty: they are, and what backward() does besides the pass
-  /// are host calls of tape/observer.hpp. By default only those of one process are. Called before each step.
+  /// The reason why steps cannot be recorded (compile.enable). Empty if they can: everything that backward() does
+  /// besides the pass is then a host call of tape/observer.hpp. By default only steps of one process can. Called before
+  /// each step.
   virtual std::string why_not_recorded() const;
-  /// Another number when steps that were recorded cannot be replayed any longer. Called before each step.
+  /// Changes when recorded steps can no longer be replayed. Called before each step.
   virtual std::int64_t recording_version() const { return 0; }
-  /// After all updates of a micro-batch, or before an average of whole values. Called on every rank that took part.
+  /// Called after all updates of a micro-batch, or before an average of whole values, on every rank that took part.
   virtual void end_updates() {}
-  /// After the micro-batch, also when it threw: undoes begin_step.
+  /// Called after the micro-batch, also after an exception: reverts begin_step.
   virtual void end_step(const WindowPlace& place) noexcept;
-  /// Forgets the gradients of a window that is not closed, after an error or before a roll-back.
+  /// Drops the gradients of an open window, after an error or before a roll-back.
   virtual void drop_gradients(optim::Optimizer& optimizer);
 
   // ---- evaluation and inference -------------------------------------------------------------------------------------
 
-  /// Before each batch of an evaluation or inference, on every rank; `mine`: whether this rank has one. Ranks that
-  /// compute together stay until none has: they take part in the others' forward passes here.
-  /// @return whether this rank computes a batch now, after which it calls end_forward()
+  /// Called before each batch of an evaluation or inference, on every rank; `mine`: this rank has a batch. Ranks that
+  /// compute together stay until none has one: they take part in the others' forward passes here.
+  /// @return true if this rank now computes a batch; it then calls end_forward()
   virtual bool begin_forward(bool mine) { return mine; }
   virtual void end_forward() {}
-  /// In place of end_forward() when the pass threw.
+  /// Called instead of end_forward() when the pass threw.
   virtual void drop_forward() noexcept {}
 
-  /// After an error of this rank that ends its training: ends the waits of the others, who throw its words.
+  /// Called after an error of this rank that ends its training: ends the waits of the other ranks, which throw `words`.
   virtual void abort(std::string_view words);
-  /// Timeout of waits for other ranks from now on. Called on every rank.
+  /// Sets the timeout of further waits for other ranks. Called on every rank.
   virtual void set_timeout(std::chrono::milliseconds timeout);
-  /// Seconds that this rank has waited in agree() and reduce_gradients(): communication, and ranks that come later.
+  /// Seconds that this rank has waited in agree() and reduce_gradients(), for communication and for slower ranks.
   double waited_seconds() const { return waited_seconds_; }
 
  protected:
   /// Called by agree() on a rank that has ended its pass, for each exchange of the others inside a step. `shares` has
-  /// one entry per rank; those of ranks without a batch are empty.
+  /// one entry per rank; it is empty for ranks without a batch.
   virtual void follow(const std::vector<std::string>& shares);
 
-  /// Counts a wait for other ranks, for its lifetime.
+  /// Adds its lifetime to waited_seconds().
   class Wait {
    public:
     explicit Wait(Parallelism& owner) : owner_(owner), begin_(std::chrono::steady_clock::now()) {}

@@ -1,4 +1,4 @@
-// Plan of a run: its length, its intervals and the splits that it trains and evaluates.
+// RunnerPlan: the length of a run, its intervals, and the splits for training and evaluation.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,10 @@ class RunnerPlan : public RunnerIdentity {
   std::vector<std::string> evaluate_splits() const;
   /// Splits that are evaluated once, after training, and never select the best checkpoint.
   std::vector<std::string> test_splits() const;
-  /// The split that selects the best checkpoint: configured, else the first that begins with "val", else the first.
+  /// The split that selects the best checkpoint: the configured one, or else the first that begins with "val", or else
+  /// the first.
   std::optional<std::string> score_split() const;
-  /// Batches in a split's epoch; nothing when it has no length. Known once the loaders are built.
+  /// Batches in an epoch of a split; empty if it has no length. Available once the loaders are built.
   virtual std::optional<std::int64_t> split_length(std::string_view split) const = 0;
 
  protected:

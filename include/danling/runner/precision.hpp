@@ -1,4 +1,4 @@
-// Autocast for one forward pass, without a heap allocation.
+// PrecisionContext: autocast for one forward pass, without a heap allocation.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace danling::inline v0 {
 
-/// Autocast to `dtype` on `device` while it lives; no effect without a dtype. Restores the previous setting. Weights
-/// that autocast has cast are cached until the outermost context ends, or until `clear_autocast_cache()`. Where
-/// `recorded`, a profiler shows its lifetime as the range `danling.forward`.
+/// Enables autocast to `dtype` on `device` for its lifetime, then restores the previous setting; without a dtype it has
+/// no effect. Autocast caches the weights that it casts until the outermost context ends or `clear_autocast_cache()` is
+/// called. If `recorded`, a profiler shows its lifetime as the range `danling.forward`.
 class PrecisionContext {
  public:
   PrecisionContext() = default;
@@ -42,7 +42,7 @@ class PrecisionContext {
   c10::ScalarType was_dtype_ = c10::ScalarType::Undefined;
 };
 
-/// Clears the weights that autocast cached. Called after each update, which changes weights in place.
+/// Clears autocast's cached weights. Called after each update, which changes weights in place.
 void clear_autocast_cache();
 
 }  // namespace danling::inline v0

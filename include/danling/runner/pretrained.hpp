@@ -1,4 +1,4 @@
-// Runners and configs built from checkpoints.
+// Builds runners and configs from checkpoints.
 #pragma once
 
 #include <concepts>
@@ -17,9 +17,9 @@ void read_config(RunnerConfig& config, const State& checkpoint, const std::files
 void start_afresh(RunnerConfig& config);
 }  // namespace detail
 
-/// Reads the config in a checkpoint of a run as the run's config type; missing keys keep their defaults. Unsets
-/// `resume`, `auto_resume` and `pretrained`, which are not part of a run.
-/// @throws CheckpointError for a file without a config, ConfigError for one of another type.
+/// Reads the config of a run from its checkpoint; missing keys keep their defaults. Unsets `resume`, `auto_resume` and
+/// `pretrained`, which are not part of a run.
+/// @throws CheckpointError for a file without a config, ConfigError for a config of another type
 template <std::derived_from<RunnerConfig> C>
 C read_config(const std::filesystem::path& checkpoint) {
   C config;
@@ -33,8 +33,8 @@ C read_config(const S& checkpoint) {
   return config;
 }
 
-/// Builds a runner with the config in a checkpoint, restored from it: `from_checkpoint<MyRunner, MyConfig>(path)`.
-/// Training continues in the directory of that config. Read another layout into a State first.
+/// Builds a runner with the config of a checkpoint and restores it: `from_checkpoint<MyRunner, MyConfig>(path)`.
+/// Training continues in the directory of that config. To load another layout, convert it to a State first.
 /// @throws as read_config and BaseRunner::load_checkpoint
 template <std::derived_from<BaseRunner> R, std::derived_from<RunnerConfig> C, std::same_as<State> S>
 std::unique_ptr<R> from_checkpoint(const S& checkpoint) {
@@ -45,11 +45,11 @@ std::unique_ptr<R> from_checkpoint(const S& checkpoint) {
 template <std::derived_from<BaseRunner> R, std::derived_from<RunnerConfig> C>
 std::unique_ptr<R> from_checkpoint(const std::filesystem::path& checkpoint) {
   auto runner = std::make_unique<R>(read_config<C>(checkpoint));
-  runner->load_checkpoint(checkpoint);  // by its path: training continues in this directory
+  runner->load_checkpoint(checkpoint);  // by its path, so that training continues in this directory
   return runner;
 }
 
-/// Builds a runner with `config` and the weights of a checkpoint (a path, or a State):
+/// Builds a runner with `config` and the weights of a checkpoint (a path or a State):
 /// `from_pretrained<MyRunner>(config, path)`. Ignores `resume`, `auto_resume` and `pretrained` of the config.
 /// @throws as BaseRunner::load_pretrained
 template <std::derived_from<BaseRunner> R, std::derived_from<RunnerConfig> C, class Checkpoint>

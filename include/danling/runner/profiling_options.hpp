@@ -1,4 +1,4 @@
-// `profiling`: traces of a few training steps, by Kineto.
+// Options of `profiling`: Kineto traces of a few training steps.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace danling::inline v0 {
 
-/// `profiling`: which optimizer steps are traced, as torch.profiler.schedule has it, and what of them.
+/// `profiling`: the optimizer steps to trace, as in torch.profiler.schedule, and the data to record.
 struct ProfilingConfig {
   bool enabled = false;
   std::int64_t wait = 1, warmup = 1, active = 3;
   std::optional<std::int64_t> repeat;  ///< unset: until the run ends
   bool record_shapes = false;
   bool profile_memory = false;
-  bool with_stack = false;  ///< true is refused: these are stacks of Python
+  bool with_stack = false;  ///< true throws: these would be Python stacks
   bool with_flops = false;
   std::string trace_dir = "profiles";
   void fields(Fields& f);

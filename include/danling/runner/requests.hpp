@@ -7,11 +7,11 @@
 
 namespace danling::inline v0::detail {
 
-/// Handled where an accumulation window ends. Only `stop` may be set from another thread.
+/// Handled at the end of an accumulation window. Only `stop` may be set from another thread.
 struct Requests {
-  std::atomic<int> stop{0};          ///< the signal; negative once it is handled
-  std::optional<std::string> end;    ///< reason given in this process, not agreed on by all ranks yet
-  std::optional<std::string> ended;  ///< reason that all ranks agreed on: training ends before its boundary
+  std::atomic<int> stop{0};          ///< the signal; negative once handled
+  std::optional<std::string> end;    ///< reason given in this process, before all ranks agree
+  std::optional<std::string> ended;  ///< reason that all ranks agreed on: training ends early
   bool evaluation = false;
   bool save = false;
 };

@@ -1,4 +1,4 @@
-// `dl::run`: a whole program around a runner.
+// `dl::run`: main function of a program with one runner.
 #pragma once
 
 #include <concepts>
@@ -9,14 +9,14 @@
 
 namespace danling::inline v0 {
 
-/// Exit codes of `run`; a stop by a signal returns 128 + its number. After a stop at `time_limit` the run is saved and
-/// the same command with `auto_resume` continues: the code is EX_TEMPFAIL of sysexits.h, by which a batch system may
-/// requeue. Where no step ends within `comm.step_timeout_seconds`, the process ends at once: EX_SOFTWARE.
+/// Exit codes of `run`. A stop by a signal returns 128 + its number. A stop at `time_limit` saves the run and returns
+/// EX_TEMPFAIL of sysexits.h, so that a batch system can requeue; the same command with `auto_resume` continues. If no
+/// step ends within `comm.step_timeout_seconds`, the process exits at once with EX_SOFTWARE.
 enum ExitCode : int { exit_success = 0, exit_failure = 1, exit_config = 2, exit_hung = 70, exit_time_limit = 75 };
 
 namespace detail {
 
-/// A user's runner that is closed while all its members still live.
+/// Closes a user's runner while all its members still exist.
 template <class R>
 class OwnedRunner final : public R {
  public:
@@ -24,7 +24,7 @@ class OwnedRunner final : public R {
   ~OwnedRunner() override {
     try {
       this->close();
-    } catch (...) {  // run() has already closed it and reported; here only a second failure can arrive
+    } catch (...) {  // run() has closed it and reported errors; this is at most a second failure
     }
   }
 };
@@ -35,8 +35,8 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
 }  // namespace detail
 
 /// Parses the command line into a `C`, builds an `R` from it, trains, evaluates the test splits and prints a table of
-/// the result. Owns the settings of the process: signal handlers, allocator, thread counts. Every error ends as one
-/// clear line on stderr and an exit code.
+/// the results. Sets signal handlers, allocator and thread counts of the process. Reports every error as one line on
+/// stderr and an exit code.
 template <class R, std::derived_from<RunnerConfig> C>
 requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv) {
@@ -45,7 +45,7 @@ int run(int argc, char** argv) {
       argc, argv, config, [&config] { return std::make_unique<detail::OwnedRunner<R>>(config); }, nullptr);
 }
 
-/// Calls `work` in place of training and testing: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`. Prints the table
+/// Calls `work` instead of training and testing: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`. Prints the table
 /// if `work` trained.
 template <class R, std::derived_from<RunnerConfig> C, std::invocable<R&> Work>
 requires std::derived_from<R, TorchRunnerBase>

@@ -1,4 +1,4 @@
-// RunnerConfig: every setting of a runner, under DanLing's names, with DanLing's defaults.
+// RunnerConfig: all settings of a runner, with DanLing's names and defaults.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ namespace danling::inline v0 {
 
 /// `optim.<model>`: the optimizer of one of several models.
 struct ModelOptimConfig : optim::OptimizerSpec {
-  // Unset: those of the run. `.inf` clips nothing.
+  // Unset: those of the run. `.inf` disables clipping.
   std::optional<double> max_grad_norm, max_grad_value;
   std::optional<std::int64_t> accum_steps;
   void fields(Fields& f);
 };
 
-/// `optim`, with sections for several models: `optim.generator.lr`. Options that such a section does not set, its type
-/// among them, come from the common section.
+/// `optim`, with sections for several models: `optim.generator.lr`. A section inherits unset options, including `type`,
+/// from the common section.
 struct OptimConfig : optim::OptimizerSpec {
   OptimConfig() { fused = true; }  // DanLing: null
   std::map<std::string, ModelOptimConfig> models;
@@ -46,15 +46,15 @@ struct OptimConfig : optim::OptimizerSpec {
   void fields(Fields& f);
 };
 
-/// `sched`, with sections for several models as `optim` has them.
+/// `sched`, with sections for several models as in `optim`.
 struct SchedConfig : optim::SchedulerSpec {
   std::map<std::string, optim::SchedulerSpec> models;
   optim::SchedulerSpec for_name(const std::string& model) const;
   void fields(Fields& f);
 };
 
-/// `ema` or `swa`, with sections for several models: `ema.generator.enabled`. Options that such a section does not set
-/// come from the common section.
+/// `ema` or `swa`, with sections for several models: `ema.generator.enabled`. A section inherits unset options from the
+/// common section.
 template <class Options>
 struct AverageSection : Options {
   std::optional<bool> enabled;  ///< unset: false
@@ -68,14 +68,14 @@ struct AverageConfig : AverageSection<Options> {
 };
 using EMAConfig = AverageConfig<optim::EMAOptions>;
 using SWAConfig = AverageConfig<optim::SWAOptions>;
-/// `lora`, with sections for several models as `optim` has them.
+/// `lora`, with sections for several models as in `optim`.
 struct LoraConfig : nn::LoraOptions {
   std::map<std::string, nn::LoraOptions> models;
   nn::LoraOptions for_name(const std::string& model) const;
   void fields(Fields& f);
 };
 
-/// `pretrained_rename`: every match of `pattern` in a name of the file becomes `replacement`.
+/// `pretrained_rename`: replaces every match of `pattern` in a name of the file with `replacement`.
 struct RenameRule {
   std::string pattern, replacement;
   void fields(Fields& f);
@@ -83,16 +83,17 @@ struct RenameRule {
 
 /// `losses.<name>`: one term of the criterion. Not in DanLing.
 struct LossConfig : nn::LossOptions {
-  std::optional<std::string> type;      ///< of nn::losses(); unset: a term that the program set
-  std::optional<double> weight;         ///< unset: that of the program's term, or 1
-  std::optional<std::string> schedule;  ///< of optim::curves(): from `from` to `weight`, a function of the updates
-  std::optional<double> from;           ///< the weight until update `begin`; 0
-  std::optional<std::int64_t> begin;    ///< updates before the schedule; 0
-  std::optional<std::int64_t> length;   ///< updates of the schedule; unset: to the end of the run
+  std::optional<std::string> type;  ///< in nn::losses(); unset: a term that the program has set
+  std::optional<double> weight;     ///< unset: the weight of the program's term, or 1
+  std::optional<std::string>
+      schedule;                ///< in optim::curves(): the weight as a function of updates, between `from` and `weight`
+  std::optional<double> from;  ///< weight until update `begin`; 0
+  std::optional<std::int64_t> begin;   ///< updates before the schedule; 0
+  std::optional<std::int64_t> length;  ///< updates of the schedule; unset: to the end of the run
   void fields(Fields& f);
 };
 
-/// `losses`: terms by name. With types they replace the program's criterion, else they set weights of its terms.
+/// `losses`: terms by name. With types, they replace the program's criterion; without, they set weights of its terms.
 struct LossesConfig {
   std::map<std::string, LossConfig> terms;
   void fields(Fields& f);
@@ -100,7 +101,7 @@ struct LossesConfig {
 
 /// `distill`: the loss between the logits of the model and of the runner's `teacher`. Not in DanLing.
 struct DistillConfig {
-  std::optional<std::string> checkpoint;  ///< weights of the teacher; unset: those that the program gave it
+  std::optional<std::string> checkpoint;  ///< weights of the teacher; unset: the program has loaded them
   std::optional<bool> strict;             ///< true
   std::optional<double> temperature;      ///< 2
   std::optional<double> weight;           ///< 1
@@ -113,17 +114,17 @@ struct ScalerConfig : optim::GradScalerOptions {
   void fields(Fields& f);
 };
 
-/// `spike`: policy for a training loss far above those before it.
+/// `spike`: policy for a training loss far above the previous ones.
 struct SpikeConfig {
   std::optional<std::string> action;   ///< warn, skip, stop or rollback; unset: none
   std::optional<double> threshold;     ///< standard deviations above the mean; 6
-  std::optional<std::int64_t> window;  ///< updates that mean and deviation are taken from; 100
+  std::optional<std::int64_t> window;  ///< updates for mean and deviation; 100
   void fields(Fields& f);
 };
 
-/// Options of a loader. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all others)
-/// and num_workers as the sample's type declares, or 1 and 0; shuffle and drop_last true for splits that train; the
-/// others as in data::LoaderOptions.
+/// Options of a loader. Unset: batch_size (`train_batch_size` for training splits, `val_batch_size` for others) and
+/// num_workers as the sample's type declares, or else 1 and 0; shuffle and drop_last true for training splits; others
+/// as in data::LoaderOptions.
 struct DataloaderOptions : Section {
   std::optional<std::int64_t> batch_size, num_workers, prefetch_factor, snapshot_every_n_steps;
   std::optional<bool> shuffle, drop_last, pin_memory, persistent_workers, in_order;
@@ -134,7 +135,7 @@ struct DataloaderOptions : Section {
 /// `dataloader`, with overrides by split: `dataloader.train.shuffle: false`.
 struct DataloaderConfig : DataloaderOptions {
   std::map<std::string, DataloaderOptions> splits;
-  /// The options of one split: its overrides over the common ones. A split with `num_workers: 0` does not inherit
+  /// The options of one split: its overrides over the common options. A split with `num_workers: 0` does not inherit
   /// options that need workers.
   DataloaderOptions for_split(const std::string& split) const;
   void fields(Fields& f) override;
@@ -161,17 +162,18 @@ struct RunnerConfig : Config {
   CommConfig comm;
   ParallelConfig parallel;
   FsdpConfig fsdp;
-  DdpConfig ddp;                           ///< not in DanLing
-  ConfigTree deepspeed;                    ///< a mapping, or the name of its JSON file: see deepspeed_config.hpp
-  std::optional<int> zero_stage;           ///< no key: the stage of ZeRO that a DeepSpeedRunner read in `deepspeed`
-  std::optional<std::string> backend;      ///< gloo; unset: gloo
-  std::optional<std::string> init_method;  ///< env:// or tcp://host:port; unset: INIT_METHOD, else env://
+  DdpConfig ddp;                       ///< not in DanLing
+  ConfigTree deepspeed;                ///< a mapping, or the path of a JSON file; see deepspeed_config.hpp
+  std::optional<int> zero_stage;       ///< not a key: the ZeRO stage that a DeepSpeedRunner read from `deepspeed`
+  std::optional<std::string> backend;  ///< gloo; unset: gloo
+  std::optional<std::string>
+      init_method;  ///< env:// or tcp://host:port; unset: the variable INIT_METHOD, or else env://
   FtConfig ft;
 
   // Reproducibility
   std::optional<std::int64_t> seed;  ///< unset: the runner generates one
   bool deterministic = false;
-  std::optional<bool> tf32;  ///< unset: as LibTorch has it. Not in DanLing
+  std::optional<bool> tf32;  ///< unset: LibTorch's setting. Not in DanLing
 
   // Progress: at most one of steps and epochs
   std::optional<std::int64_t> steps;
@@ -217,8 +219,8 @@ struct RunnerConfig : Config {
   std::optional<std::string> name;  ///< unset: `<lineage>-<experiment>`
   bool auto_resume = false;
   std::optional<std::string> resume, pretrained;
-  bool pretrained_strict = true;  ///< not in DanLing: its load_pretrained takes `strict`
-  // Not in DanLing: those of PretrainedOptions.
+  bool pretrained_strict = true;  ///< not in DanLing, whose load_pretrained takes `strict`
+  // Not in DanLing: options of PretrainedOptions.
   std::optional<std::string> pretrained_key;
   std::vector<RenameRule> pretrained_rename;
   std::optional<std::vector<std::string>> pretrained_skip;
@@ -253,28 +255,28 @@ struct RunnerConfig : Config {
   bool quiet = false;
   bool summary = false;
 
-  /// The user's fields; none here.
+  /// The user's fields; empty here.
   void fields(Fields& f) override;
   void base_fields(Fields& f) override;
   void base_validate() const override;
-  /// A boundary that was given replaces the program's default one: `--steps 100` unsets `epochs`, and the reverse.
+  /// A boundary that the user sets replaces the program's default: `--steps 100` unsets `epochs`, and vice versa.
   void base_post(const std::vector<std::string>& changed) override;
 
   /// The models that have a section in `optim`, `sched`, `ema` or `swa`, sorted.
   std::vector<std::string> model_names() const;
-  /// @throws ConfigError for a section of those whose name is not one of `models`.
+  /// @throws ConfigError for such a section whose name is not in `models`
   void check_model_names(const std::vector<std::string>& models) const;
-  /// Checks for options of `optim` or `sched` without a type, which nothing reads. Returns a warning when the program
-  /// `set` the optimizer or scheduler itself, else an empty text.
-  /// @throws ConfigError when the program set none.
+  /// Checks for options of `optim` or `sched` without a type, which have no effect. Returns a warning if the program
+  /// `set` the optimizer or scheduler, else an empty text.
+  /// @throws ConfigError if the program did not set it
   std::string check_optim(bool set) const;
   std::string check_sched(bool set) const;
 
-  /// `stack` without synonyms: "ddp", "parallel" of "auto" where `parallel.axes` are set, or another name.
+  /// `stack` without synonyms: "ddp", "parallel" for "auto" with `parallel.axes`, or another name.
   std::string_view stack_name() const;
   /// `precision` by its short name: "fp32", "bf16", "fp16", "fp64", or empty when unset.
   std::string_view precision_name() const;
-  /// Whether losses are scaled.
+  /// True when losses are scaled.
   bool scales_loss() const { return scaler.enabled.value_or(precision_name() == "fp16"); }
 };
 

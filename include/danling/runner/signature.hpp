@@ -1,4 +1,4 @@
-// Parameter and return types of a forward function, read from its signature, and calls through them.
+// Parameter and return types of a forward function, deduced from its signature, and type-erased calls.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ struct ParametersOf<R (C::*)(A...) noexcept> : ParametersOf<R (C::*)(A...)> {};
 template <class R, class C, class... A>
 struct ParametersOf<R (C::*)(A...) const noexcept> : ParametersOf<R (C::*)(A...)> {};
 
-/// Of `forward`, or of a function object's call; missing where it is overloaded or a template.
+/// Signature of `forward`, or of a function object's call; absent if it is overloaded or a template.
 template <class M>
 struct ForwardOf {};
 template <class M>
@@ -44,7 +44,7 @@ requires(
 template <class M>
 using Parameters = typename ForwardOf<M>::type;
 
-/// One input as it is, several as a tuple.
+/// A single input unchanged, several as a tuple.
 template <class Inputs>
 struct JoinedInputs {
   using type = Inputs;
@@ -54,7 +54,7 @@ struct JoinedInputs<std::tuple<Input>> {
   using type = Input;
 };
 
-/// A tuple of tensors.
+/// True for a tuple of tensors.
 template <class Inputs>
 inline constexpr bool tensors_only = false;
 template <class... Inputs>
@@ -63,7 +63,8 @@ inline constexpr bool tensors_only<std::tuple<Inputs...>> = (std::same_as<Inputs
 template <class T>
 concept TensorLike = std::convertible_to<const T&, const at::Tensor&>;
 
-/// Return type of `M` for these inputs, by reference to const or by value: a value; a tensor as at::Tensor.
+/// Return type of `M` as a value, for inputs passed by const reference or value; types that convert to a tensor as
+/// at::Tensor.
 template <class M, class Inputs>
 struct OutputOf {};
 template <class M, class... Inputs>
@@ -83,7 +84,7 @@ concept TypedForward = requires {
 template <class M>
 using Output = typename OutputOf<M, Parameters<M>>::type;
 
-/// A type-erased forward with its types.
+/// A type-erased forward with its input and output types.
 struct TypedCall {
   const std::type_info* input = nullptr;
   const std::type_info* output = nullptr;

@@ -1,4 +1,4 @@
-// The counters and generators of a run: RunnerState, with progress, elastic and RNG parts.
+// RunnerState: the counters and generators of a run.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace danling::inline v0 {
 struct RunnerTrainState {
   std::int64_t epoch = 0;        ///< epochs finished (step mode: rounds over the splits)
   std::int64_t global_step = 0;  ///< optimizer updates applied
-  std::int64_t micro_step = 0;   ///< micro-batches, each window rounded up to `accum_steps`
+  std::int64_t micro_step = 0;   ///< micro-batches, with each window rounded up to `accum_steps`
 
   State state_dict() const;
   void load_state_dict(const State& state);
 };
 
-/// Restart counts from a supervisor such as torchrun.
+/// Restart count from a supervisor such as torchrun.
 struct RunnerElasticState {
   std::int64_t restart_count = 0;
 
@@ -33,17 +33,17 @@ struct RunnerRNGState {
   at::Tensor torch_cpu;                ///< uint8; undefined before the first capture
   std::vector<at::Tensor> torch_cuda;  ///< one per visible device
 
-  /// Reads the states of the generators. No device wait.
+  /// Reads the states of the generators. Does not synchronize with the device.
   void capture();
   /// Restores the generators.
-  /// @throws StateError when the snapshot has another number of CUDA devices than there are.
+  /// @throws StateError when the snapshot has another number of CUDA devices than the process
   void restore() const;
 
   State state_dict() const;
   void load_state_dict(const State& state);
 };
 
-/// State of a runner besides its components; under "state" in a checkpoint.
+/// State of a runner without its components; under "state" in a checkpoint.
 struct RunnerState {
   RunnerTrainState train;
   RunnerElasticState elastic;

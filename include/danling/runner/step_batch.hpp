@@ -1,4 +1,4 @@
-// The batch of a step that may be recorded, and the metrics over it.
+// StepBatch: the batch of a step that may be recorded, and the metrics over it.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +17,7 @@ concept HasPrediction = requires(B& batch) {
 template <class B>
 class StepBatch {
  public:
-  /// Of one step.
+  /// Sets the batch for one step.
   class Scope {
    public:
     Scope(StepBatch& place, B& batch) : place_(place) {
@@ -38,7 +38,7 @@ class StepBatch {
 
   const BatchParts& parts() const { return parts_; }
 
-  /// Calls `update(batch)` now, and in each replay with its batch and the tensors of the replay in it.
+  /// Calls `update(batch)` now, and in each replay with the replay's batch and tensors.
   template <class Update>
   void observe_metrics(tape::Observer& observer, const B& batch, const Update& update) {
     if constexpr (is_replaced()) {
@@ -68,7 +68,7 @@ class StepBatch {
       const tape::Suspended suspended;
       update(batch);
     }
-    if constexpr (HasPrediction<B>) {  // which the step has set, and a replay does not
+    if constexpr (HasPrediction<B>) {  // the step sets it, a replay does not
       BatchParts parts;
       collect_parts(batch.prediction, parts);
       tensors.insert(tensors.end(), parts.tensors.begin(), parts.tensors.end());

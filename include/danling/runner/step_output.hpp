@@ -1,12 +1,12 @@
-// Return value of a step: prediction and loss.
+// StepOutput: the return value of a step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace danling::inline v0 {
 
-/// The model's output, of a type `P`, and the scalar loss of one micro-batch. Either may be left empty: no prediction
-/// worth keeping, no loss (the loop then skips its bookkeeping).
+/// The model's output of type `P` and the scalar loss of one micro-batch. Either may be empty; the loop averages only
+/// defined losses.
 template <class P>
 struct BasicStepOutput {
   P prediction = {};

@@ -1,4 +1,4 @@
-// Stopped: thrown when a run stops after a signal or a request.
+// Stopped: thrown when a run stops after a signal, a request or the time limit.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace danling::inline v0 {
 
-/// Thrown by the loops after a requested stop or at the time limit, once the run is saved; `dl::run` turns it into exit
-/// code 128 + signal, or exit_time_limit.
+/// The loops throw it after a requested stop or at the time limit, once the run is saved. `dl::run` then returns 128 +
+/// signal, or exit_time_limit.
 class Stopped : public Error {
  public:
   Stopped(int signal, const std::string& message) : Error(message), signal_(signal) {}
   ~Stopped() override;
-  /// 0: the time limit.
+  /// 0 for the time limit.
   int signal() const { return signal_; }
 
  private:

@@ -8,9 +8,9 @@
 
 namespace danling::inline v0::detail {
 
-/// Decides when to stop, so that the run is saved before `limit` after the construction of the runner: a margin covers
-/// the longest stretch between two checks so far, two saves as long as the last one (one may be in progress), and 1 %
-/// of the limit, at most 30 s. For the thread of the loops.
+/// Decides when to stop, so that the run is saved within `limit` after the runner's construction. The margin covers the
+/// longest time between two checks so far, two saves as long as the last one (one may be in progress), and 1 % of the
+/// limit, at most 30 s. For the thread of the loops.
 class TimeLimit {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,16 +19,16 @@ class TimeLimit {
       : limit_(limit), start_(start) {}
 
   bool is_set() const { return limit_.has_value(); }
-  /// Whether the run must stop now, and from then on. One clock read.
-  /// @param save_seconds  duration of the last save; 0: unknown
+  /// Returns true when the run must stop now, and from then on. Reads the clock once.
+  /// @param save_seconds  duration of the last save; 0 if unknown
   bool is_reached(double save_seconds, Clock::time_point now = Clock::now());
-  /// Another rank has reached it.
+  /// Called when another rank has reached its limit.
   void set_reached() { reached_ = true; }
   bool reached() const { return reached_; }
   std::optional<double> seconds_left(Clock::time_point now = Clock::now()) const;
-  /// Once, at the second half of the limit: whether a save is needed because none was measured.
+  /// Returns true once, after half of the limit, if no save was measured yet and one is needed.
   bool needs_measured_save(double save_seconds, Clock::time_point now = Clock::now());
-  /// The next check begins a new stretch. Called when training begins.
+  /// Excludes the time since the last check from the longest time between checks. Called when training begins.
   void restart() { last_check_.reset(); }
   const std::optional<Duration>& limit() const { return limit_; }
 

@@ -1,4 +1,4 @@
-// The runner that users derive from: the loops of TorchRunnerBase with the user's batch type.
+// TorchRunner, which users derive from: the loops of TorchRunnerBase over the user's batch type.
 #pragma once
 
 #include <concepts>
@@ -33,12 +33,12 @@
 
 namespace danling::inline v0 {
 
-/// A runner over batches of type `B`, whose model returns a `P`. Hooks receive `B&`, with no cast. The default steps
-/// call the model with the batch, where its forward takes a `const B&`, else with `model_input(batch)`: its `input`, or
-/// the result of a function beside the type. The criterion receives the prediction, and the batch or
-/// `model_target(batch)` likewise; a criterion of tensors, and Metrics, receive `model_output(prediction)`.
-/// BatchMetrics and BatchLosses over `B` receive the batch, whose member `prediction`, if any, is first set to the
-/// model's output. A member `model` of type `const ModelHandle*` is set before the forward pass (t3w: IMiniBatch).
+/// A runner over batches of type `B`, whose model returns a `P`. Hooks receive `B&` without a cast. The default steps
+/// pass the model the batch if its forward takes a `const B&`, or else `model_input(batch)`: its member `input`, or the
+/// result of a free function. The criterion receives the prediction and, by the same rule, the batch or
+/// `model_target(batch)`. Criteria and metrics of tensors receive `model_output(prediction)`. BatchMetrics and
+/// BatchLosses over `B` receive the batch; its member `prediction`, if any, is first set to the model's output. A
+/// member `model` of type `const ModelHandle*` is set before the forward pass (t3w: IMiniBatch).
 template <class B, class P = at::Tensor>
 class BasicTorchRunner : public TorchRunnerBase {
   static_assert(data::detail::require_batch<B>());
@@ -46,23 +46,22 @@ class BasicTorchRunner : public TorchRunnerBase {
 
  public:
   using Prediction = P;
-  /// Return type of steps; `dl::StepOutput` where the prediction is a tensor.
+  /// Return type of steps: `dl::StepOutput` if the prediction is a tensor.
   using StepOutput = BasicStepOutput<P>;
 
-  /// Datasets by split: `datasets["train"] = ...`. Loaders are built from them by initialize().
+  /// Datasets by split: `datasets["train"] = ...`. initialize() builds their loaders.
   data::SplitMap<data::Source<B>> datasets;
   /// Loaders by split. A loader set in the constructor is used unchanged.
   data::SplitMap<std::shared_ptr<data::Loader<B>>> dataloaders;
 
-  // For a program that owns the loop (a simulator, a game, a robot, a server) and makes the batches itself: no loader,
-  // no thread. Accumulation, schedule, metrics, callbacks, log lines and checkpoints work as in train(), by `steps` of
-  // the config or without an end. A resumed run continues with the program's next batch: save the program's position
-  // with track().
+  // For a program that owns the loop (a simulator, a game, a robot, a server) and makes the batches: no loader, no
+  // thread. Accumulation, schedule, metrics, callbacks, log lines and checkpoints work as in train(), until `steps` of
+  // the config if set. A resumed run continues with the program's next batch: save the program's position with track().
 
-  /// Trains one micro-batch. The first call begins the run; finish_training() ends it. Before `steps` is reached the
-  /// program may call evaluate_on_batch, infer_on_batch, evaluate, or save_checkpoint at any time, and use the model.
+  /// Trains one micro-batch. The first call begins the run; finish_training() ends it. In between, the program may call
+  /// evaluate_on_batch, infer_on_batch, evaluate or save_checkpoint at any time, and use the model.
   /// @param last  closes the accumulation window with this batch
-  /// @throws Stopped after a requested stop is saved; ConfigError with `epochs`; StateError from inside a step
+  /// @throws Stopped after a requested stop is saved; ConfigError with `epochs`; StateError inside a step
   BatchReport train_on_batch(B batch, const std::string& split = "train", bool last = false) {
     const std::int64_t samples = data::batch_size(batch);
     return train_host_batch(data::BatchRef(batch), samples, split, last);
@@ -72,16 +71,16 @@ class BasicTorchRunner : public TorchRunnerBase {
     const std::int64_t samples = data::batch_size(batch);
     return evaluate_host_batch(data::BatchRef(batch), samples, split);
   }
-  /// The prediction of infer_step for one batch; changes nothing, also inside a training pass.
+  /// Returns the prediction of infer_step for one batch; changes no state, also inside a training pass.
   P infer_on_batch(B batch) {
     std::optional<P> out;
     infer_host_batch([&] { run_infer_step(data::BatchRef(batch), &out); });
     return *std::move(out);
   }
 
-  /// Predictions of a split in the order of its loader: tensors joined along the first dimension, others one by one; on
-  /// the CPU, where the type moves to a device. A split that also trains is treated as `evaluate` does.
-  /// @param steps  batches at most. @throws ConfigError when the split has no length and `steps` is not given.
+  /// Predictions of a split in the order of its loader: tensors joined along the first dimension, other types one per
+  /// batch; on the CPU, if the type moves between devices. A split that also trains is read as in `evaluate`.
+  /// @param steps  maximum number of batches. @throws ConfigError when the split has no length and `steps` is not given
   std::conditional_t<std::same_as<P, at::Tensor>, at::Tensor, std::vector<P>> infer(
       std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
     BasicInferStream<P> stream(begin_infer(split, steps, /*whole=*/true));
@@ -101,9 +100,9 @@ class BasicTorchRunner : public TorchRunnerBase {
       return predictions;
     }
   }
-  /// The same, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`.
-  /// The runner must outlive it. One stream at a time: any other use of the split's loader ends it, and `next` then
-  /// throws StateError.
+  /// Like infer, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`. The
+  /// runner must outlive the stream. Any other use of the split's loader ends the stream; `next` then throws
+  /// StateError.
   BasicInferStream<P> infer_stream(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
     return BasicInferStream<P>(begin_infer(split, steps, /*whole=*/false));
   }
@@ -115,9 +114,9 @@ class BasicTorchRunner : public TorchRunnerBase {
   /// One training micro-batch: to the device, forward under `train_context()`, loss, metrics, `backward(loss)`,
   /// `step()`. Called when: the loop has a micro-batch, on every rank.
   ///
-  /// An override must call `step()` exactly once (the loop checks) and may call `backward` as often as it needs. Do not
+  /// An override must call `step()` exactly once (the loop checks) and may call `backward` any number of times. Do not
   /// zero gradients, call `optimizer->step()`, scale the loss, change counters or save.
-  /// @return prediction and loss; averages skip an undefined loss.
+  /// @return prediction and loss; averages skip an undefined loss
   virtual StepOutput train_step(B& batch) {
     move_to_device(batch);
     StepOutput output = [&]() -> StepOutput {
@@ -133,9 +132,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     return output;
   }
 
-  /// One batch of evaluation, under inference mode (a TorchScript model: without gradients). Called when: an evaluation
-  /// loop has a batch, on every rank. No backward, no step, no saves. @return prediction and, when there is a
-  /// criterion, the loss.
+  /// One batch of evaluation, under inference mode (a TorchScript model: under no_grad). Called when: an evaluation
+  /// loop has a batch, on every rank. Do not call backward, step or save. @return prediction and, if there is a
+  /// criterion, the loss
   virtual StepOutput evaluate_step(B& batch) {
     move_to_device(batch);
     StepOutput output = [&]() -> StepOutput {
@@ -151,8 +150,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     return output;
   }
 
-  /// One batch of inference, as evaluate_step: the predictions; of a tensor, without a last dimension of size 1. Called
-  /// when: infer or infer_stream has a batch. No metrics. The result may stay on the device.
+  /// Returns the predictions of one batch, under the same mode as evaluate_step; removes a last dimension of size 1 of
+  /// a tensor. Called when: infer or infer_stream has a batch. Updates no metrics. The result may stay on the device.
   virtual P infer_step(B& batch) {
     move_to_device(batch);
     const auto context = forward_context();
@@ -164,7 +163,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  /// Builds the loader of one split. Called when: build_dataloaders meets a dataset without a loader, once per split.
+  /// Builds the loader of one split. Called when: build_dataloaders finds a dataset without a loader, once per split.
   /// `shuffle` and `drop_last` are true for training splits unless `dataloader` of the config sets them.
   virtual std::shared_ptr<data::Loader<B>> build_dataloader(const data::Source<B>& source,
                                                             data::LoaderOptions options) {
@@ -175,9 +174,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     return std::make_shared<data::Loader<B>>(source, std::move(options));
   }
 
-  /// Chooses the order of a split. Called when: build_dataloader builds the loader of a dataset (not of a stream), once
-  /// per split. Null, as here, keeps the loader's order: shuffled by (seed, epoch, split), or sequential. A sampler
-  /// replaces `shuffle`, also where the config sets it.
+  /// Returns the sampler of a split. Called when: build_dataloader builds the loader of a dataset (not of a stream),
+  /// once per split. Null, the default, keeps the loader's order: shuffled by (seed, epoch, split), or sequential. A
+  /// sampler replaces `shuffle`, even if the config sets it.
   virtual std::shared_ptr<data::Sampler> build_datasampler(const data::Source<B>&, const data::LoaderOptions&) {
     return nullptr;
   }
@@ -196,8 +195,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  /// Moves a batch to the device of the runner; does nothing when it is there already. With `precision: fp64` also
-  /// converts its floating-point tensors.
+  /// Moves a batch to the device of the runner, unless it is there. With `precision: fp64` also converts its
+  /// floating-point tensors.
   void move_to_device(B& batch) const {
     if (input_dtype()) [[unlikely]] {
       if constexpr (data::HasToDtype<B>) {
@@ -206,14 +205,14 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
     if constexpr (requires { requires std::same_as<decltype(std::as_const(batch).is_on(device())), bool>; }) {
       if (std::as_const(batch).is_on(device())) {
-        return;  // moving it out and back in costs more than the rest of the loop's look at it
+        return;  // moving it out and back in costs more than the rest of the loop's work on it
       }
     }
     batch = data::to_device(std::move(batch), device());
   }
 
   /// Runs the `teacher` on the batch, for the loss `distill` in the next call of the criterion; without a teacher it
-  /// does nothing. For custom steps: call it inside of their context, before the criterion.
+  /// does nothing. For custom steps: call it inside the forward context, before the criterion.
   void consult_teacher(B& batch) const {
     if (distills()) [[unlikely]] {
       const c10::NoGradGuard no_grad;
@@ -227,8 +226,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  // For custom steps: updates the metrics of the split in progress, if any. Update metrics of other kinds yourself.
-  // @throws StateError for another kind.
+  // For custom steps: updates the metrics of the split in progress, if any. Your step updates metrics of other kinds.
+  // @throws StateError for metrics of another kind
   using TorchRunnerBase::update_metrics;
   void update_metrics(const B& batch) const {
     if (batch_metrics_ != nullptr) {
@@ -332,8 +331,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  // Parts of the default steps, for custom ones.
-  /// The loss of a prediction by the criterion. @throws DataError where the batch has no target that it takes
+  // Parts of the default steps, for custom steps.
+  /// The loss of a prediction by the criterion. @throws DataError when the batch has no target that the criterion takes
   at::Tensor loss_of(const P& prediction, B& batch) const {
     if (batch_losses_ == nullptr) {
       if constexpr (!std::same_as<B, at::Tensor>) {
@@ -346,8 +345,8 @@ class BasicTorchRunner : public TorchRunnerBase {
         return criterion(prediction, model_target(std::as_const(batch)));
       } else {
         fail<DataError>("runner.step",
-                        "expected a batch with something to compare with, got a type without a target; "
-                        "declare model_target(batch) beside it, or a criterion over the batch");
+                        "expected a batch with a target, got a type without one; "
+                        "declare model_target(batch) in its namespace, or a criterion over the batch");
       }
     }
     set_prediction(prediction, batch);
@@ -377,7 +376,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  /// The model's output for a batch, in the context that is open.
+  /// The model's output for a batch, in the open autocast context.
   P predict(const ModelHandle& handle, B& batch) const {
     if constexpr (requires { batch.model = &handle; }) {
       batch.model = &handle;

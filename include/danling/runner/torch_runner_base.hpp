@@ -1,4 +1,4 @@
-// The loops of TorchRunner: compiled once, whatever the batch type.
+// The loops of TorchRunner, compiled once for all batch types.
 #pragma once
 
 #include <cstdint>
@@ -62,29 +62,30 @@ class TorchRunnerBase : public BaseRunner {
 
   ModelHandle model;
   /// Further models by name, or all of them: a generator and a discriminator, an actor and a critic, a teacher. Each
-  /// that has trainable parameters gets an optimizer from `optim.<name>` and a schedule from `sched.<name>`, over the
-  /// common sections; `optimizers["teacher"] = nullptr` leaves one alone, in evaluation mode. All are moved to the
-  /// device, saved, resumed and exported. Your train_step calls backward(loss, name) and step(name).
+  /// with trainable parameters gets an optimizer from `optim.<name>` and a schedule from `sched.<name>`, over the
+  /// common sections; `optimizers["teacher"] = nullptr` keeps a model untrained, in evaluation mode. All are moved to
+  /// the device, saved, resumed and exported. Your train_step calls backward(loss, name) and step(name).
   std::map<std::string, ModelHandle> models;
-  /// Replaces `model` in evaluation and inference; your code updates it. `ema.enabled` of the config needs none.
+  /// Replaces `model` in evaluation and inference; your code updates it. Not needed with `ema.enabled` of the config.
   ModelHandle ema;
-  /// One loss, or Losses: several with weights, each reported under "losses" as a pair (weight, raw value).
+  /// One loss, or Losses: several weighted losses, each reported under "losses" as a pair (weight, raw value).
   CriterionHandle criterion;
-  /// A model to imitate: the loss `distill` compares its logits with those of `model`. Frozen, in evaluation mode, with
-  /// the weights of `distill.checkpoint`; not saved with the run.
+  /// A teacher for distillation: the loss `distill` compares its logits with those of `model`. Frozen, in evaluation
+  /// mode, with the weights of `distill.checkpoint`; not saved with the run.
   ModelHandle teacher;
-  /// Built from `optim` of the config when it is empty.
+  /// Built from `optim` of the config if empty.
   std::shared_ptr<optim::Optimizer> optimizer;
-  /// Built from `sched` of the config when it is empty.
+  /// Built from `sched` of the config if empty.
   std::shared_ptr<optim::Scheduler> scheduler;
-  /// Of `models`, by name.
+  /// For `models`, by name.
   std::map<std::string, std::shared_ptr<optim::Optimizer>> optimizers;
   std::map<std::string, std::shared_ptr<optim::Scheduler>> schedulers;
-  /// Loss scales of `model`, and of `models` by name. Built from `scaler` of the config when they are empty.
+  /// Loss scales of `model`, and of `models` by name. Built from `scaler` of the config if empty.
   std::shared_ptr<optim::GradScaler> scaler;
   std::map<std::string, std::shared_ptr<optim::GradScaler>> scalers;
-  /// Metrics of training and evaluation, unless one of the two below is set; `metrics.type` of the config replaces all.
-  /// The default steps update Metrics and BatchMetrics over the runner's batch type; yours may update others.
+  /// Metrics of training and evaluation, unless train_metrics or evaluate_metrics is set; `metrics.type` of the config
+  /// replaces all three. The default steps update Metrics and BatchMetrics over the runner's batch type; your steps may
+  /// update others.
   MetricsHandle metrics;
   MetricsHandle train_metrics;
   MetricsHandle evaluate_metrics;
@@ -93,53 +94,54 @@ class TorchRunnerBase : public BaseRunner {
 
   // ---- drivers ------------------------------------------------------------------------------------------------------
 
-  /// Trains to the boundary of the config (`epochs` or `steps`), evaluating and saving on the way.
-  /// @param train_splits, evaluate_splits  names; empty for those of the config or of the data.
-  /// @throws ConfigError for an unknown split, Stopped after a requested stop is saved.
+  /// Trains to the boundary of the config (`epochs` or `steps`), with evaluations and saves in between.
+  /// @param train_splits, evaluate_splits  names; empty: those of the config or of the data
+  /// @throws ConfigError for an unknown split, Stopped after a requested stop is saved
   const ResultBook& train(const std::vector<std::string>& train_splits = {},
                           const std::vector<std::string>& evaluate_splits = {});
 
-  /// Evaluates whole splits and logs the results; changes no training state. A split that also trains is evaluated in
-  /// the order of its epoch 0, without the records that `drop_last` leaves out of training; it keeps its position.
-  /// @throws StateError for a split that trains in several processes with `in_order: false`.
+  /// Evaluates whole splits and logs the results; changes no training state. A split that also trains is read in the
+  /// order of its epoch 0, without the records that `drop_last` excludes from training; it keeps its position.
+  /// @throws StateError on several processes for a split that trains with `in_order: false`
   Result evaluate(const std::vector<std::string>& splits = {});
   Result evaluate_epoch(std::string_view split);
   /// Evaluates the first `steps` batches; by default a twentieth of the run's updates, at least one.
-  /// @throws DataError when the split has fewer batches; of several ranks, when all of them have.
+  /// @throws DataError when the split has fewer batches on all ranks
   Result evaluate_steps(std::string_view split, std::optional<std::int64_t> steps = std::nullopt);
-  /// Evaluates `test_splits()` with the weights that `test_with` names, then restores the weights of the model. Its
+  /// Evaluates `test_splits()` with the weights that `test_with` selects, then restores the weights of the model. The
   /// results never select the best checkpoint.
   Result test();
   /// Result of the last test().
   const Result& test_result() const { return test_result_; }
-  /// Weights of that result: `epoch 30 (last)`.
+  /// Origin of the weights of test_result(): `epoch 30 (last)`.
   const std::string& tested_weights() const { return tested_weights_; }
-  /// Weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
+  /// Origin of the weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
   std::string exported_weights();
   std::string evaluated_average() const override;
-  /// How this process's steps ran with `compile.enable`; without it all numbers are 0.
+  /// Counts of this process's steps with `compile.enable`; otherwise all are 0.
   CompileReport compile_report() const;
-  /// Whether train() was called.
+  /// True after a call of train().
   bool has_trained() const { return has_trained_; }
 
-  /// Trains with a growing learning rate and reports the losses, with a suggestion (runner/finders.hpp). Changes
-  /// nothing: weights, optimizer, schedule, generators, loaders, counters and callbacks are as before, also after an
-  /// exception, and no file is written. Before or after train(). Called by all ranks; waits for the device at each
-  /// update. @throws StateError inside of a training, Stopped after a signal
+  /// Trains with a growing learning rate and reports the losses with a suggestion (runner/finders.hpp). Then
+  /// restores all state, also after an exception; writes no checkpoint or log file. Call it before or after train(), on
+  /// all ranks. Synchronizes with the device at each update.
+  /// @throws StateError inside training, Stopped after a signal
   LearningRateReport find_lr(const FindLrOptions& options);
-  LearningRateReport find_lr();  ///< by `find_lr` of the config
-  /// Trains with growing batches of the training splits until memory runs out: doubles the size, then bisects. Changes
-  /// nothing, as find_lr. In one process.
+  LearningRateReport find_lr();  ///< with `find_lr` of the config
+  /// Trains with growing batches of the training splits until memory runs out: doubles the size, then bisects. Restores
+  /// all state, as find_lr does. Only on one process.
   BatchSizeReport find_batch_size(const FindBatchSizeOptions& options);
-  BatchSizeReport find_batch_size();  ///< by `find_batch_size` of the config
+  BatchSizeReport find_batch_size();  ///< with `find_batch_size` of the config
 
-  /// Closes one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
-  /// update and zeroes the gradients. Called once by `train_step`, after `backward`; the loop checks that.
-  /// @throws StateError outside of a training step.
+  /// Ends one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
+  /// update and zeroes the gradients. `train_step` calls it once, after `backward`; the loop checks that.
+  /// @throws StateError outside a training step
   void step();
-  /// The same for one of `models`: any number of times for a micro-batch (a critic's inner loop), also never. The
-  /// micro-batch is one step of the run when it updates any model. A window closes after `accum_steps` micro-batches
-  /// of the run, also without a step in the last one, if the model had a backward pass in it.
+  /// step() for one of `models`: zero or more times per micro-batch (for example a critic's inner loop). The
+  /// micro-batch counts as one step of the run if it updates any model. A window closes after `accum_steps`
+  /// micro-batches of the run, even if the last one has no step(), provided that the model had a backward pass in the
+  /// window.
   /// @throws ConfigError for a name without an optimizer
   void step(const std::string& name);
 
@@ -147,21 +149,21 @@ class TorchRunnerBase : public BaseRunner {
 
   using BatchReport = danling::BatchReport;
   /// Ends the evaluation that evaluate_on_batch began. During training, between two accumulation windows, its averages
-  /// become a row of the results, which selects the best checkpoint.
+  /// become a row of the results, which can select the best checkpoint.
   /// @return the averages. @throws StateError without an evaluation
   Result finish_evaluation();
   /// Ends the training that train_on_batch began: closes an open accumulation window, appends the averages to the
-  /// results and waits for the last checkpoint. When it throws, as on a full disk, call it again.
-  /// @throws StateError without a training
+  /// results and waits for the last checkpoint. If it throws, as on a full disk, call it again.
+  /// @throws StateError without training
   const ResultBook& finish_training();
 
-  /// The layers of all models with their parameters, and output shapes, memory and FLOPs of a forward pass:
-  /// evaluate_step with the first batch of `split`, by default that of the first training split. Changes nothing but
-  /// the position of the split's loader. `--summary` of `run` prints it.
+  /// The layers of all models with their parameters, and output shapes, memory and FLOPs of a forward pass: runs
+  /// evaluate_step on the first batch of `split`, by default of the first training split. Changes only the position of
+  /// the split's loader. `--summary` of `run` prints it.
   nn::ModelSummary summarize(std::string_view split = {});
 
-  /// Parameters that the optimizer gets, with their names. Override it to freeze or to add.
-  /// Called when: build_optimizer runs, once.
+  /// Parameters for the optimizer, with their names. Override it to freeze or add parameters. Called when:
+  /// build_optimizer runs, once.
   virtual NamedTensors iter_optimizer_named_parameters() const;
 
   std::shared_ptr<void> whole_parameters(bool writes = false) override;
@@ -178,50 +180,50 @@ class TorchRunnerBase : public BaseRunner {
   // ---- hooks of a step, on every rank -------------------------------------------------------------------------------
 
   /// Context of the forward pass in a training step: autocast to `precision`. Called when: train_step begins its
-  /// forward pass, once per micro-batch. Backward runs outside it. Keep the guard on the stack; do not allocate here.
+  /// forward pass, once per micro-batch. Backward runs outside of it. Keep the guard on the stack; do not allocate
+  /// here.
   virtual PrecisionContext train_context();
-  /// The same for evaluation and inference.
+  /// train_context() for evaluation and inference.
   virtual PrecisionContext forward_context();
 
-  /// Runs the backward pass of one micro-batch, seeded with its weight in the accumulation window.
-  /// Called when: train_step has a loss, once or more per micro-batch. Gradients accumulate; do not zero them, do not
-  /// step the optimizer, do not scale the loss.
+  /// Runs the backward pass of one micro-batch, starting from its weight in the accumulation window. Called when:
+  /// train_step has a loss, once or more per micro-batch. Gradients accumulate; do not zero them, do not step the
+  /// optimizer, do not scale the loss.
   virtual void backward(const at::Tensor& loss);
-  /// The same for one of `models`: only its parameters get gradients. Calls backward(loss).
-  /// @param retain_graph keeps the graph for the backward pass of another loss
+  /// backward() for one of `models`: only its parameters receive gradients. Calls backward(loss).
+  /// @param retain_graph  keeps the graph for the backward pass of another loss
   void backward(const at::Tensor& loss, const std::string& name, bool retain_graph = false);
 
-  /// For a train_step that differentiates by itself, as a pipeline does, in place of backward(loss): all that comes
-  /// before the pass. Called when: train_step has its batch, once. @return the gradient of the micro-batch's loss
+  /// Call it instead of backward(loss), before the pass, in a train_step that computes gradients itself, as a pipeline
+  /// does. Called when: train_step has its batch, once. @return the gradient of the micro-batch's loss
   at::Tensor open_backward();
 
   /// One update: divides by the window's weights, clips, skips non-finite gradients if configured, steps optimizer and
-  /// scheduler. Called when: step() reaches the end of a window.
-  /// @return whether the parameters were updated: only then is the update counted. Do not count it, zero gradients or
-  /// save here. Waits for the device only with `on_nonfinite` stop or rollback, or `spike.action`: once. Otherwise
-  /// updates that a device skips are counted until the next log line or save, which corrects the counters.
-  /// An override divides the gradients by `grad_divisor()`: they are sums over the window, weighted by samples (in
-  /// units that the divisor shares). With a loss scale it also divides by `learner().scaler->factor()` and calls its
-  /// `update`.
+  /// scheduler. Called when: step() reaches the end of a window. Synchronizes with the device once with `on_nonfinite`
+  /// stop or rollback, or `spike.action`; otherwise never: the counters then include updates that a device skips until
+  /// the next log line or save corrects them.
+  /// An override divides the gradients by `grad_divisor()`: they are sums over the window, weighted by samples (the
+  /// divisor has the same units). With a loss scale it also divides by `learner().scaler->factor()` and calls the
+  /// scaler's `update`. Do not count updates, zero gradients or save here.
+  /// @return true if the parameters were updated; only then is the update counted
   virtual bool optimizer_step();
-  /// Sum of the weights of the window's micro-batches; 0 when none of them counts (then there is no update).
+  /// Sum of the weights of the window's micro-batches; 0: no update.
   double grad_divisor() const { return learner_->window.divisor(); }
   /// The model, optimizer and window of the optimizer_step() or backward() in progress.
   Learner& learner() const { return *learner_; }
-  /// Whether train_step runs again for the same update, with the same batch and random numbers: for optimizers such as
-  /// LBFGS, which evaluate the loss at several points. step() does nothing then; meters, metrics and losses are
-  /// restored afterwards. An override skips side effects of its own.
+  /// True while train_step repeats for one update, with the same batch and random numbers, for optimizers that evaluate
+  /// the loss at several points (LBFGS). step() then does nothing; meters, metrics and losses are restored afterwards.
+  /// An override must skip its side effects.
   bool repeats_step() const;
 
-  /// With `compile.enable`: which of several ways a step takes that depends on anything but its batch's shapes: a
-  /// phase, a coefficient that changes now and then. Steps with other numbers have other tapes. Called when: a step of
-  /// training, evaluation or inference begins, once, on each rank. Return the same for the same state(); change
-  /// nothing.
+  /// With `compile.enable`: a number that selects the tape, if a step depends on more than the shapes of its batch,
+  /// such as a training phase or a coefficient that rarely changes. Called when: a step of training, evaluation or
+  /// inference begins, once, on each rank. Return the same number for the same state(); change nothing.
   virtual std::int64_t step_variant() const { return 0; }
 
-  /// Whether the loss has a term against the logits of the `teacher`.
+  /// True when the loss has a term against the logits of the `teacher`.
   bool distills() const { return distills_; }
-  /// For the term of the next loss.
+  /// Sets the logits for this term of the next loss.
   void set_teacher_logits(at::Tensor logits) const;
 
   void materialize_model() override;
@@ -233,10 +235,10 @@ class TorchRunnerBase : public BaseRunner {
 
   virtual data::LoaderBase& loader(std::string_view split) = 0;
   virtual const data::LoaderBase* find_loader(std::string_view split) const = 0;
-  /// Options of a split: those of `dataloader` in the config over those that its sample type declares.
-  /// @throws ConfigError for an option that needs workers where there are none
+  /// Options of a split: `dataloader` in the config overrides those that the sample type declares.
+  /// @throws ConfigError for an option that needs workers, without workers
   data::LoaderOptions loader_options(const std::string& split, bool stream, const data::LoaderDefaults& declared);
-  /// A further loader of a split with another batch size, which the batch size finder reads.
+  /// A second loader of a split with another batch size, for the batch size finder.
   virtual std::shared_ptr<data::LoaderBase> loader_of_size(std::string_view split, std::int64_t size) = 0;
   /// The current batch of the loader.
   virtual data::BatchRef batch_of(data::LoaderBase& loader) = 0;
@@ -244,27 +246,26 @@ class TorchRunnerBase : public BaseRunner {
   BatchReport train_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split, bool last);
   BatchReport evaluate_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split);
   void infer_host_batch(const std::function<void()>& infer);
-  /// Whether steps are recorded, and none is in progress.
+  /// True when steps are recorded and no recorded step is in progress.
   bool records_steps() const { return tapes_ != nullptr && !in_recorded_step_; }
-  /// Computes a step by its tape, or by `eager`.
+  /// Runs a step by its tape, or by `eager`.
   at::Tensor run_recorded(RunnerMode mode, const detail::BatchParts& batch, const std::function<at::Tensor()>& eager);
-  /// @return the loss, a scalar or undefined.
+  /// @return the loss, a scalar or undefined
   virtual at::Tensor run_train_step(data::BatchRef batch) = 0;
   virtual at::Tensor run_evaluate_step(data::BatchRef batch) = 0;
-  /// @param prediction  a std::optional of the prediction's type, which is assigned
+  /// @param prediction  output: a std::optional of the prediction's type
   virtual void run_infer_step(data::BatchRef batch, void* prediction) = 0;
-  /// Called before the batch is moved.
-  virtual BatchCounts count_batch(data::BatchRef batch) = 0;
-  /// The tensors of a batch, for a file; null where its type shows none.
+  virtual BatchCounts count_batch(data::BatchRef batch) = 0;  // before the batch is moved
+  /// The tensors of a batch, for a file; null if the type does not list them.
   virtual State batch_state(data::BatchRef batch) = 0;
-  /// The dtype of floating-point inputs with `precision: fp64`; nothing leaves them as they are.
+  /// The dtype of floating-point inputs with `precision: fp64`; empty: no conversion.
   std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
   /// Begins to infer a split. @throws ConfigError for a negative number of steps, and for a `whole` split without a
-  /// length when `steps` is not given.
+  /// length if `steps` is not given
   detail::InferBatches begin_infer(std::string_view split, std::optional<std::int64_t> steps, bool whole);
   /// Concatenates along the first dimension; an empty tensor for no predictions.
   static at::Tensor joined(const std::vector<at::Tensor>& predictions);
-  /// @return `loss`. @throws StateError when it has several elements.
+  /// @return `loss`. @throws StateError when it has several elements
   static at::Tensor check_loss(const char* hook, at::Tensor loss) {
     if (loss.defined() && loss.dim() != 0 && loss.numel() != 1) [[unlikely]] {
       fail_loss(hook, loss);
@@ -272,8 +273,9 @@ class TorchRunnerBase : public BaseRunner {
     return loss;
   }
   [[noreturn]] static void fail_loss(const char* hook, const at::Tensor& loss);
-  /// Throws the exception in flight again, with its place in the run. Errors of danling keep their type; those of
-  /// LibTorch and the standard library become an Error that nests the original; others pass, their place is logged.
+  /// Rethrows the current exception with its position in the run. Errors of danling keep their type; those of LibTorch
+  /// and the standard library become an Error that nests the original; others pass unchanged, and their position is
+  /// logged.
   [[noreturn]] void rethrow_from_step(const char* hook, const std::string& shapes);
 
   std::optional<std::int64_t> steps_per_epoch() const override;
@@ -289,7 +291,7 @@ class TorchRunnerBase : public BaseRunner {
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
   void load_named_model(const std::string& name, const State& state) override;
-  // Like load_model: see BaseRunner.
+  // Hooks like load_model: see BaseRunner.
   virtual void load_ema(const State& state);
   virtual void load_optimizer(const State& state);
   virtual void load_scheduler(const State& state);
@@ -299,9 +301,9 @@ class TorchRunnerBase : public BaseRunner {
   std::string model_metadata() const override;
   void fill_summary(RunSummary& summary) const override;
 
-  /// The metrics of the split in progress; null when there are none.
+  /// The metrics of the split in progress, or null.
   MetricsBase* active_metrics() const { return active_metrics_; }
-  /// Updates them if they take predictions and targets. @throws StateError if they take something else
+  /// Updates active_metrics() if they take predictions and targets. @throws StateError if they take something else
   void update_metrics(const at::Tensor& prediction, const at::Tensor& target) const {
     if (tapes_ != nullptr && observe_metrics(prediction, target)) [[unlikely]] {
       return;
@@ -315,13 +317,13 @@ class TorchRunnerBase : public BaseRunner {
     }
   }
   [[noreturn]] void fail_metrics() const;
-  /// In a step that is recorded or checked: updates them, and makes the update a part of the tape.
+  /// In a step that is recorded or checked: updates active_metrics() and adds the update to the tape.
   bool observe_metrics(const at::Tensor& prediction, const at::Tensor& target) const;
   /// Finds the metrics and losses over the batch type. Called when: a split begins, once.
   virtual void bind_typed_components() = 0;
-  /// By the metrics of the score's split.
+  /// As the metrics of the score's split declare.
   std::optional<bool> higher_is_better(std::string_view score) const override;
-  /// `ema` when it is set, else `model`. @throws StateError when neither is.
+  /// `ema` if it is set, else `model`. @throws StateError when neither is set
   const ModelHandle& evaluation_model() const;
 
  private:
@@ -335,7 +337,7 @@ class TorchRunnerBase : public BaseRunner {
     std::vector<std::string> train, evaluate;
   };
 
-  // Parts of the loops, each in a file of src/runner with its name.
+  // Parts of the loops. Each has a file of its name in src/runner.
   class Averages;
   class BatchSizes;
   class Adapters;
@@ -364,7 +366,7 @@ class TorchRunnerBase : public BaseRunner {
   void enter(RunnerMode mode, std::string_view split);
   void begin_rounds();
   void run_rounds(const Splits& splits);
-  /// Training or evaluation mode of all models; one that is not trained stays in evaluation mode.
+  /// Sets training or evaluation mode of all models; an untrained model stays in evaluation mode.
   void set_training(bool training);
   bool any_script() const;
   bool is_training() const { return training_ || pass_ != nullptr; }
@@ -379,12 +381,12 @@ class TorchRunnerBase : public BaseRunner {
   bool pins(const std::string& split);
 
   ShardStates& shard_states() const;
-  mutable std::shared_ptr<ShardStates> shard_states_;  // of this rank's parts, for checkpoints
+  mutable std::shared_ptr<ShardStates> shard_states_;  // the shards of this rank, for checkpoints
 
   // Progress.
   LoopState loop_;
-  detail::Measurements saved_measurements_;  // of the checkpoint, until the pass resumes
-  State saved_gradients_;                    // statistics of the checkpoint, until the models train
+  detail::Measurements saved_measurements_;  // from the checkpoint, until the pass resumes
+  State saved_gradients_;                    // statistics from the checkpoint, until the models train
   std::int64_t skipped_updates_ = 0;
   Result test_result_;
   std::string tested_weights_;
@@ -397,27 +399,27 @@ class TorchRunnerBase : public BaseRunner {
   bool computes_shards_ = false;                                 // of a batch, with virtual ranks
   std::optional<std::chrono::milliseconds> train_timeout_ = {};  // until the first update
   bool joins_updates_ = false;                                   // of ranks with more batches than this one
-  std::int64_t save_interval_ = 0;                               // updates, by steps; 0: never
+  std::int64_t save_interval_ = 0;                               // updates, in step mode; 0: never
   std::int64_t accum_span_ = 1;                                  // micro-batches after which all windows are closed
   CheckpointManager* checkpoint_manager_ = nullptr;
-  LoopProgress* watched_ = nullptr;  // of a loop that a watchdog or heartbeat watches
+  LoopProgress* watched_ = nullptr;  // set while a watchdog or heartbeat watches a loop
 
   // The loop in progress.
   detail::RangeQuery records_ranges_;
   bool profiled_ = false;              // a profiler records the batch in progress
-  bool training_ = false;              // inside of a call that trains
+  bool training_ = false;              // inside a call that trains
   detail::LoopFrame* pass_ = nullptr;  // of training
   std::shared_ptr<HostLoop> host_;
-  bool evaluating_ = false;     // inside of an evaluation of splits
+  bool evaluating_ = false;     // inside an evaluation of splits
   bool paused_ = false;         // an evaluation interrupts the pass
-  bool saves_on_stop_ = false;  // that evaluation may be stopped, since the run can be saved there
+  bool saves_on_stop_ = false;  // the evaluation in the pause may stop: the run can be saved there
   bool in_step_event_ = false;  // callbacks are handling a step
   MetricsBase* active_metrics_ = nullptr;
-  Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
+  Metrics* predicted_metrics_ = nullptr;  // active_metrics_, if they are Metrics
 
-  bool has_adapters_ = false;    // of LoRA, whose weights follow each update
+  bool has_adapters_ = false;    // LoRA adapters, merged after each update
   bool stale_adapters_ = false;  // an evaluation may have used other weights
-  // Terms of the criterion that the config sets: weights, schedules, the teacher's.
+  // Terms of the criterion that the config sets: weights, schedules, distillation.
   std::shared_ptr<LossTerms> loss_terms_;
   bool distills_ = false;
 
@@ -427,21 +429,21 @@ class TorchRunnerBase : public BaseRunner {
   // The models in training and the step in progress.
   std::vector<Learner> learners_;
   Learner* learner_ = nullptr;
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> learner_counts_;  // of the checkpoint
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> learner_counts_;  // from the checkpoint
   std::vector<std::shared_ptr<void>> gradient_accumulators_;
-  OpenStep* open_step_ = nullptr;  // null outside of a training step
+  OpenStep* open_step_ = nullptr;  // null outside a training step
   std::int64_t step_number_ = 0;
   std::int64_t updated_at_ = -1;  // micro_step of the last update
   BackwardOptions backward_options_;
-  detail::LossProbe* loss_probe_ = nullptr;  // of a finder
+  detail::LossProbe* loss_probe_ = nullptr;  // set by a finder
   std::vector<at::Tensor> clip_params_;
   at::Tensor unread_steps_;                               // counted in global_step, but skipped by the device
-  std::shared_ptr<detail::LossPolicyState> loss_policy_;  // null without a policy that judges updates
-  std::shared_ptr<detail::ModelAverages> averages_;       // EMA and SWA of the config; null without
+  std::shared_ptr<detail::LossPolicyState> loss_policy_;  // null without a policy that checks updates
+  std::shared_ptr<detail::ModelAverages> averages_;       // EMA and SWA of the config, or null
 
   // Warnings.
-  std::set<std::string, std::less<>> warned_;  // logged once each
-  std::string pin_warning_;                    // pending until the log is open
+  std::set<std::string, std::less<>> warned_;  // messages that were logged, each once
+  std::string pin_warning_;                    // logged once the log is open
   std::int64_t skips_logged_ = 0;
 };
 

@@ -5,9 +5,9 @@
 
 namespace danling::inline v0 {
 
-/// Set the parts, add callbacks, train: model, criterion (or Losses), datasets, metrics, optimizer, `add(...)`,
-/// `train()`. For custom steps, derive from TorchRunner. (t3w: TrainLoop, EvalLoop and their side effects, which are
-/// callbacks here, and StepReturn, which is StepOutput.)
+/// Set model, criterion (or Losses), datasets, metrics and optimizer, add callbacks by `add(...)`, then call `train()`.
+/// For custom steps, derive from TorchRunner. (t3w: TrainLoop and EvalLoop, whose side effects are callbacks here, and
+/// StepReturn, here StepOutput.)
 class Trainer final : public TorchRunner {
  public:
   template <std::derived_from<RunnerConfig> C>

@@ -1,4 +1,4 @@
-// Accumulation windows: the place of a micro-batch in one, and the weights of its micro-batches.
+// Accumulation windows: the position of a micro-batch in its window, and the weights of micro-batches.
 #pragma once
 
 #include <bit>
@@ -9,40 +9,40 @@
 
 namespace danling::inline v0 {
 
-/// The place of a micro-batch in its window: a value that travels with it.
+/// The position of a micro-batch in its window, a value passed with it.
 struct WindowPlace {
   std::int64_t index = 0;  ///< of the micro-batch in the window, from 0
-  bool closes = true;      ///< the update follows: gradients are to be complete on every rank
-  double weight = 1.0;     ///< the seed of its backward pass; 0 leaves it out
+  bool closes = true;      ///< the update follows: gradients must be complete on every rank
+  double weight = 1.0;     ///< the gradient that its backward pass starts from; 0 excludes it
 };
 
 /// Weights of a batch, read before it is moved.
 struct BatchCounts {
-  /// Number of targets that its loss averages over: its weight in a window and in the average. Nothing: uniform.
+  /// Number of targets that its loss averages over: its weight in a window and in the average. Empty: uniform weights.
   std::optional<std::int64_t> loss_normalizer = {};
-  /// For `tokens_per_s`; 0 where it has none.
+  /// For `tokens_per_s`; 0 if the batch does not count tokens.
   std::int64_t tokens = 0;
 };
 
-/// Each micro-batch of a window counts by its loss normalizer (samples or valid tokens), so that the update equals that
-/// of one batch of all of them. Without normalizers every micro-batch counts the same. The first micro-batch decides
-/// which of the two applies to the window. A window of one micro-batch in one process is never rescaled.
+/// Weights each micro-batch of a window by its loss normalizer (samples or valid tokens), so that the update equals
+/// that of one batch with all samples. Without normalizers every micro-batch has the same weight. The first micro-batch
+/// decides which of the two applies. A window of one micro-batch in one process is never rescaled.
 class AccumulationWindow {
  public:
-  /// Whether processes sum their gradients: all then use the same unit.
+  /// Set to true when processes sum their gradients: all then use the same unit.
   void share(bool shared) { shared_ = shared; }
 
   /// Clears the window. Called after each update and when a loop begins.
   void reset() {
     kind_ = Kind::undecided;
     count_ = 0;
-    unit_ = shared_ ? shared_unit : 1;  // also where no micro-batch of this process counts
+    unit_ = shared_ ? shared_unit : 1;  // also if no micro-batch of this process counts
     weight_ = 1.0;
     divisor_ = 0.0;
   }
 
-  /// Called by the loop before each micro-batch. `alone`: it is the only one of its window.
-  /// @throws StateError when a weighted window receives a micro-batch without a normalizer.
+  /// Called by the loop before each micro-batch. @param alone  the only micro-batch of its window
+  /// @throws StateError when a weighted window receives a micro-batch without a normalizer
   void begin_micro_batch(std::optional<std::int64_t> normalizer, bool alone) {
     ++count_;
     if (normalizer && *normalizer <= 0) {
@@ -69,10 +69,10 @@ class AccumulationWindow {
     divisor_ += weight_;
   }
 
-  /// The seed of the current micro-batch's backward pass: its normalizer in units of a power of two near the window's
-  /// first one, since 70,000 is beyond float16. 0 skips the micro-batch.
+  /// The gradient that the current micro-batch's backward pass starts from: its normalizer, in units of a power of two
+  /// near the window's first one, since 70,000 exceeds float16. 0 excludes the micro-batch.
   double weight() const { return weight_; }
-  /// Called when the gradient's dtype does not hold `weight()`: replaces it by `weight`, in the divisor too.
+  /// Called when the gradient's dtype cannot represent `weight()`: replaces it by `weight`, in the divisor too.
   void round_weight(double weight) {
     divisor_ += weight - weight_;
     weight_ = weight;
@@ -81,23 +81,23 @@ class AccumulationWindow {
   /// Micro-batches since the last reset().
   std::int64_t count() const { return count_; }
 
-  /// The sum of the weights in samples or tokens (or micro-batches, without normalizers), which ranks add up.
+  /// The sum of the weights in samples or tokens (micro-batches, without normalizers), which is summed over ranks.
   double total() const { return divisor_ * static_cast<double>(unit_); }
-  /// The unit in which the gradients of processes that sum them are weighted; 0 while no micro-batch counts here.
+  /// The unit of the weights of gradients that processes sum; 0 while no micro-batch counts.
   std::int64_t summed_unit() const {
     return shared_ && kind_ != Kind::undecided ? static_cast<std::int64_t>(unit_) : 0;
   }
-  /// Called before the update, with the sum of total() over all ranks, and their unit where this one has none.
+  /// Called before the update, with the sum of total() over all ranks, and their unit if this rank has none.
   void set_total(double total, std::int64_t unit = 0) {
     unit_ = unit != 0 ? static_cast<std::uint64_t>(unit) : unit_;
     divisor_ = total / static_cast<double>(unit_);
   }
-  /// The sum of the weights, by which the accumulated gradients must be divided; 0 when no micro-batch counted.
+  /// The sum of the weights, by which the accumulated gradients must be divided; 0 if no micro-batch counts.
   double divisor() const { return divisor_; }
 
  private:
   enum class Kind { undecided, uniform, weighted };
-  static constexpr std::uint64_t shared_unit = 1024;  // float16 holds 1/1024 as well as 60 million of it
+  static constexpr std::uint64_t shared_unit = 1024;  // float16 represents 1/1024 and 60 million / 1024
 
   bool shared_ = false;
   Kind kind_ = Kind::undecided;
