@@ -1,4 +1,4 @@
-// Whether the other ranks know of an error, and what they are told.
+// Errors that all ranks throw: whether the other ranks know of an error, and the message for them.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct Agreed final : E, AgreedError {
   using E::E;
 };
 
-/// Throws `E`; if `agreed`, on all ranks, whose group stays usable.
+/// Throws `E`; if `agreed`, all ranks throw it and their group stays usable.
 template <class E, class... Parts>
 [[noreturn]] void fail_agreed(bool agreed, std::string_view where, const Parts&... parts) {
   if (agreed) {
@@ -31,21 +31,21 @@ template <class E, class... Parts>
   fail<E>(where, parts...);
 }
 
-/// Whether the other ranks throw the same, or are the cause.
+/// Returns true if the other ranks throw the same error or caused it.
 inline bool is_known_to_all(const std::exception& error) {
   return dynamic_cast<const AgreedError*>(&error) != nullptr ||
          (dynamic_cast<const DistributedError*>(&error) != nullptr &&
           dynamic_cast<const LocalError*>(&error) == nullptr);
 }
 
-/// So that a launcher restarts no rank for the config of another.
+/// Marks errors of the config, so that a launcher does not restart ranks because of another rank's config.
 constexpr std::string_view config_mark = "wrong config: ";
 
 inline std::string told_of(const std::exception& error, std::string_view message) {
   return concat(dynamic_cast<const ConfigError*>(&error) != nullptr ? config_mark : "", message);
 }
 
-/// Whether this is an error of the config, here or on another rank.
+/// Returns true for an error of the config, on this or another rank.
 inline bool is_by_config(const std::exception& error) {
   return dynamic_cast<const ConfigError*>(&error) != nullptr ||
          (dynamic_cast<const DistributedError*>(&error) != nullptr &&

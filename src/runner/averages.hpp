@@ -1,4 +1,4 @@
-// EMA and SWA of the config: the averages of each model, kept up while it trains and put into it while it is evaluated.
+// EMA and SWA of the config: updates the averages of each model during training, and evaluates with them.
 #pragma once
 
 #include <map>
@@ -19,29 +19,29 @@ namespace detail {
 struct AveragesOfModel {
   std::optional<optim::WeightAverage> ema, swa;
   optim::SWAOptions swa_options;
-  std::shared_ptr<optim::Scheduler> swa_scheduler;              // from the start of SWA on, with swa.lr
-  std::vector<double> rates;                                    // of the groups before it
-  std::pair<std::shared_ptr<optim::Scheduler>, bool> schedule;  // the learner's before, and whether by step
-  bool needs_statistics = false;                                // of batch normalization, for SWA
-  bool has_statistics = false;                                  // they are those of the present average
-  bool estimating = false;                                      // they are being estimated
+  std::shared_ptr<optim::Scheduler> swa_scheduler;  // from the start of SWA on, with swa.lr
+  std::vector<double> rates;                        // of the parameter groups before SWA
+  std::pair<std::shared_ptr<optim::Scheduler>, bool>
+      schedule;                   // the learner's schedule before SWA, and whether it steps by update
+  bool needs_statistics = false;  // SWA needs statistics of batch normalization
+  bool has_statistics = false;    // the statistics belong to the current average
+  bool estimating = false;        // the statistics are being estimated
 
-  /// The one that evaluation uses; null for the model's own weights. An equal average replaces the exponential one when
-  /// it has statistics of its own.
+  /// The average that evaluation uses; null for the model's own weights. SWA replaces EMA once it has statistics.
   optim::WeightAverage* evaluated();
 };
 
-/// The state of a model with what its optimizer updates in place of its parameters: rows, where these are split.
+/// State of a model with the tensors that its optimizer updates in place of its parameters: rows, if these are sharded.
 NamedTensors trained_state(const Parallelism& parallelism, const ModelHandle& model);
 
 class ModelAverages {
  public:
   std::map<std::string, AveragesOfModel> models;  ///< "" is `model`
   bool built = false;
-  bool applied = false;       ///< the averages are in the models
+  bool applied = false;       ///< the models hold the averages
   bool disabled = false;      ///< a test uses other weights
-  bool keeps_memory = false;  ///< averages are copied into the models' memory
-  /// Whole weights of averages of rows, while a checkpoint is saved.
+  bool keeps_memory = false;  ///< averages are copied into the models' memory instead of exchanging it
+  /// Gathered weights of sharded averages, while a checkpoint is saved.
   std::map<const optim::WeightAverage*, State> whole;
 
   class Disabled {
@@ -68,17 +68,17 @@ class TorchRunnerBase::Averages {
  public:
   explicit Averages(TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// Whether the config switches an average on.
+  /// True when the config enables an average.
   static bool is_enabled(const RunnerConfig& config);
 
-  /// Puts the averages into the models, or takes them out, for its lifetime.
+  /// Swaps the averages into the models, or out of them, for its lifetime.
   class Scope {
    public:
     Scope(const TorchRunnerBase& runner, bool applied);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    /// The state, or a copy of it where the end of the scope writes the averages into its memory again.
+    /// Returns the state, or a copy if the end of the scope overwrites its memory with the averages.
     State kept(State state) const;
 
    private:
@@ -86,7 +86,7 @@ class TorchRunnerBase::Averages {
     bool before_ = false;
   };
 
-  /// An evaluation: estimates missing statistics, and puts the averages into the models.
+  /// Scope of an evaluation: estimates missing statistics and swaps the averages into the models.
   class Evaluated {
    public:
     explicit Evaluated(TorchRunnerBase& runner) : scope_(estimated(runner), true) {}
@@ -99,34 +99,34 @@ class TorchRunnerBase::Averages {
     Scope scope_;
   };
 
-  /// When training begins: SWA's start in this run, and its schedules.
+  /// Called when training begins: sets SWA's start in this run, and its schedules.
   void prepare();
-  /// After an update of a model.
+  /// Called after an update of a model.
   void update(Learner& learner);
-  /// At the end of an epoch, before it is evaluated: SWA in a run by epochs.
+  /// Called at the end of an epoch, before its evaluation: updates SWA in epoch mode.
   void end_epoch();
-  /// After the schedules: SWA's own begins.
+  /// Called after the schedules: starts SWA's schedule.
   void begin_schedules();
-  /// When training ends: warns of averages that an early end left out.
+  /// Called when training ends: warns about averages that had not started.
   void end();
-  /// Before an evaluation: passes over training data for SWA.
+  /// Called before an evaluation: runs over training data to estimate SWA's statistics.
   void estimate_statistics();
 
   // ---- state --------------------------------------------------------------------------------------------------------
 
-  /// Whether a state that is made now leaves the averages in the models, and takes trained_weights() beside them: other
-  /// ranks may read the rows of this one.
+  /// True when a state built now leaves the averages in the models and adds trained_weights(): other ranks may read
+  /// this rank's rows.
   static bool saves_beside(const TorchRunnerBase& runner);
-  /// The trained weights of a model, as its average has them, while averages are in its memory; else null.
+  /// The trained weights of a model, kept by its average while the averages are in the model's memory; else null.
   State trained_weights(const ModelHandle& model);
-  /// Where parameters are split over ranks: averages have the layout of one process while the result lives, as
-  /// Parallelism::expose() has for parameters, which it is given. Called by all ranks.
+  /// For sharded parameters: while the returned object lives, averages have the layout of one process, as parameters
+  /// have under Parallelism::expose(), whose result it takes. Called by all ranks.
   std::shared_ptr<void> expose(std::shared_ptr<void> parameters);
-  /// Adds the averages that evaluation uses to the layout of model_state_dict(), each as 'ema' beside its model.
+  /// Adds the averages that evaluation uses to the layout of model_state_dict(), each as 'ema' next to its model.
   void add_evaluated(State& weights);
-  /// That layout with the averages in place of the models' own weights.
+  /// Replaces the models' weights in that layout with the averages.
   static State instead_of_models(State weights);
-  /// Adds 'ema', 'swa' and 'averages' to the part of a model.
+  /// Adds 'ema', 'swa' and 'averages' to the state of a model.
   void save(const std::string& name, State& part);
   void load(const std::string& name, const State& part);
   /// "ema", "swa" or empty.
@@ -141,20 +141,20 @@ class TorchRunnerBase::Averages {
     std::int64_t first() const { return start + interval; }
     bool is_never() const { return total && first() > *total; }
   };
-  /// The averages that have not begun.
+  /// The averages that have not started.
   std::vector<Missing> missing();
-  /// Warns of those that begin behind the end of the run.
+  /// Warns about averages that would start after the end of the run.
   void warn_never();
   detail::ModelAverages& all();
   void build();
   bool by_epochs() const { return !runner_.is_step_mode(); }
   std::int64_t position() const;
   void set_applied(bool applied);
-  /// For a checkpoint: whole, or this rank's parts for one of shards.
+  /// For a checkpoint: the whole weights, or this rank's shards if the checkpoint is sharded.
   State weights_of(const std::string& name, const optim::WeightAverage& average);
   State gathered(const std::string& name, const State& weights);
-  /// The parts of this rank, or the whole ones where the average is of these, from whole ones or parts. Called by all
-  /// ranks.
+  /// Converts weights to the layout of the average: this rank's rows, or whole tensors. Takes whole weights or rows.
+  /// Called by all ranks.
   State as_averaged(const std::string& name, const State& weights);
   const ModelHandle& model_of(const std::string& name) const {
     return name.empty() ? runner_.model : runner_.models.at(name);

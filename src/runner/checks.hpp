@@ -1,4 +1,4 @@
-// Warnings and errors about runs that would otherwise fail silently.
+// Warnings and errors for runs that would otherwise fail silently.
 #pragma once
 
 #include <string_view>
@@ -11,35 +11,35 @@ class TorchRunnerBase::Checks {
  public:
   explicit Checks(TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// @throws StateError inside of a call that trains
+  /// @throws StateError inside a call that trains
   void not_training(std::string_view operation) const;
 
-  /// @throws ConfigError for --summary, --find_lr or --find_batch_size that nothing has acted on
+  /// @throws ConfigError for --summary, --find_lr or --find_batch_size if nothing has run the tool
   void no_tool(std::string_view operation) const;
 
   // Called when training begins.
   void trainable(const Splits& splits) const;
   /// Collective.
   void same_data(const Splits& splits) const;
-  /// Collective, when a loop over `split` begins outside of train().
+  /// Collective. Called when a loop over `split` begins outside train().
   void same_loop(std::string_view operation, std::string_view split) const;
   std::string kinds_of_metrics() const;
   void score_name(const Splits& splits) const;
   void monitors() const;  ///< of schedules that need a metric
   void log_schedules() const;
   void disk_plan() const;
-  /// With virtual ranks. @throws ConfigError for what depends on the number of processes
+  /// With virtual ranks. @throws ConfigError for settings that depend on the number of processes
   void shards(std::string_view operation, bool in_loop_of_runner) const;
 
-  // Called where numbers are read on the host anyway.
+  // Called where the host reads numbers anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
   void metrics_fed();
-  void evaluations_of_host() const;  ///< at the end of a program's own loop
+  void evaluations_of_host() const;  ///< at the end of a loop that the program owns
   void models_updated(std::string_view split);
 
  private:
   void schedules();
-  /// The numbers of a split's results, as far as they are declared; null where `metrics` declare no names.
+  /// Declared names of the numbers in a split's results; empty if `metrics` declares none.
   std::optional<std::vector<std::string>> declared_names(const MetricsBase* metrics) const;
 
   TorchRunnerBase& runner_;

@@ -33,16 +33,16 @@ class ConsoleObserver : public Callback {
   void on_stop(const StopEvent&) override { end(); }
   void on_exception(const ExceptionEvent&) override { end(); }
 
-  /// The step of a loop that sends no step events.
+  /// For loops that send no step events.
   Progress& progress() { return progress_; }
   /// Ends the display of the pass in progress.
   void finish() { progress_.finish(); }
 
  private:
-  /// Length of the run, read once: a drawing makes no virtual call.
+  /// Lengths of the run, read once, so that drawing makes no virtual calls.
   struct Plan {
     std::optional<std::int64_t> epochs, steps, evaluate_interval;
-    std::vector<std::pair<std::string, std::int64_t>> evaluations;  // splits with their batches; 0: unknown
+    std::vector<std::pair<std::string, std::int64_t>> evaluations;  // splits with their numbers of batches; 0: unknown
   };
 
   void start(const SplitEvent& event);
@@ -53,8 +53,8 @@ class ConsoleObserver : public Callback {
   Logger& logger_;
   Progress progress_;
   Plan plan_;
-  bool trains_ = false;              // inside of a training pass, which an evaluation may interrupt
-  std::set<std::string> evaluated_;  // splits of this round
+  bool trains_ = false;              // inside a training pass, which an evaluation may interrupt
+  std::set<std::string> evaluated_;  // splits evaluated in this round
 };
 
 }  // namespace danling::inline v0::detail

@@ -23,7 +23,7 @@ class DataParallel : public Parallelism {
   bool sums_gradients() const override { return true; }
   bool sums_in_backward() const override { return options_.overlap; }
 
-  /// Parameters and buffers become those of rank 0. @throws DistributedError when models differ.
+  /// Copies parameters and buffers of rank 0 to all ranks. @throws DistributedError when models differ
   void prepare(ModelHandle& model, at::Device device) override;
   void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) override;
 
@@ -55,15 +55,15 @@ class DataParallel : public Parallelism {
   ReducerOptions options_;
   std::map<const optim::Optimizer*, std::unique_ptr<Reducer>> reducers_;
   std::map<const optim::Optimizer*, at::Tensor> loss_scales_;
-  std::vector<const optim::Optimizer*> learners_;  // by the number of a packet
-  std::vector<const optim::Optimizer*> order_;     // in which their reducers were made: the same on all ranks
-  std::vector<PowerSGDState> restored_;            // for reducers that are still to be made, in this order
+  std::vector<const optim::Optimizer*> learners_;  // by their number in a packet
+  std::vector<const optim::Optimizer*> order_;     // order in which their reducers were built, the same on all ranks
+  std::vector<PowerSGDState> restored_;            // for reducers that are not built yet, in this order
   SyncedLayers layers_;
   std::vector<SharedBuffers> buffers_;  // of each model
   std::int64_t reducers_made_ = 0;
   bool has_stale_buffers_ = false;
   bool broadcasts_buffers_;
-  bool any_missing_ = false;  // by the last packet
+  bool any_missing_ = false;  // in the last packet
   bool any_late_ = false;
   std::int64_t source_ = -1;
   bool closes_ = false;

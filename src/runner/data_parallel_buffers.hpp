@@ -1,4 +1,4 @@
-// Buffers of models, such as running statistics: those of one rank on all ranks.
+// Broadcasts the buffers of models, such as running statistics, from one rank to all.
 #pragma once
 
 #include <set>
@@ -16,13 +16,13 @@ namespace danling::inline v0::detail {
 class SharedBuffers {
  public:
   explicit SharedBuffers(const ModelHandle& model);
-  /// Whether the optimizer updates parameters of the model.
+  /// True when the optimizer updates parameters of the model.
   bool belong_to(const optim::Optimizer& optimizer) const;
   /// Copies the buffers of `source` to all ranks: one message per dtype, none without buffers. Called by all ranks.
   void broadcast(const Group& group, int source);
 
  private:
-  /// Buffers of one dtype, and what travels.
+  /// Buffers of one dtype, and the tensor that is broadcast.
   struct Pack {
     std::vector<at::Tensor> buffers, views;
     at::Tensor flat;

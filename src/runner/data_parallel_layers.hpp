@@ -1,4 +1,4 @@
-// Layers whose statistics are those of all ranks: their exchange inside the steps of data parallel training.
+// SyncBatchNorm layers: exchanges their statistics inside the steps of data parallel training.
 #pragma once
 
 #include <memory>
@@ -15,14 +15,14 @@ class SyncBatchNormImpl;
 
 namespace danling::inline v0::detail {
 
-/// Gives the SyncBatchNorm layers of models an exchange through the meetings of the loop, so that ranks which have
-/// ended their pass take part without a batch. Outside of steps each rank is alone: evaluations and other passes may
-/// differ in their number of batches.
+/// Connects the SyncBatchNorm layers of models to the loop's messages, so that ranks which have ended their pass take
+/// part without a batch. Outside steps each rank computes alone: evaluations and other passes may differ in their
+/// number of batches.
 class SyncedLayers {
  public:
   explicit SyncedLayers(Group group);
   bool empty() const { return layers_.empty(); }
-  /// The layers get a group of one again.
+  /// Resets the layers to a group of one.
   ~SyncedLayers();
   SyncedLayers(const SyncedLayers&) = delete;
   SyncedLayers& operator=(const SyncedLayers&) = delete;
@@ -30,7 +30,7 @@ class SyncedLayers {
   /// Called by all ranks in the same order of models.
   void add(const ModelHandle& model);
   void set_in_step(bool in_step) noexcept;
-  /// Shares of the other ranks, on a rank that has ended its pass.
+  /// On a rank that has ended its pass: takes part with the shares of the other ranks.
   void follow(const std::vector<std::string>& shares);
 
  private:

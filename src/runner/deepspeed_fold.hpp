@@ -1,4 +1,4 @@
-// Sets settings of a config from a DeepSpeed JSON.
+// Applies a DeepSpeed JSON to the settings of a config.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Sets fields of a config, unless the user has set them to other values.
+/// Sets fields of a config. An error for a field that the user set to another value.
 class DeepSpeedFold {
  public:
   DeepSpeedFold(RunnerConfig& to, const RunnerConfig& standard, DeepSpeedNotes& out)
@@ -31,7 +31,7 @@ class DeepSpeedFold {
     field = wanted;
   }
 
-  /// Replaces `optim` by the JSON's `optimizer`.
+  /// Replaces `optim` with the JSON's `optimizer`.
   void read_optimizer(DeepSpeedSection section);
 
   RunnerConfig& config;
@@ -51,14 +51,14 @@ class DeepSpeedFold {
   }
 };
 
-/// The sizes of an update.
+/// Batch sizes of one update.
 struct DeepSpeedBatch {
-  std::optional<std::int64_t> micro;  ///< samples of a process in one step
-  std::int64_t accumulation = 1;      ///< steps of an update
+  std::optional<std::int64_t> micro;  ///< samples per process in one step
+  std::int64_t accumulation = 1;      ///< steps per update
 };
 
-/// The sizes of an update, from the JSON and from `own`, those that the config sets.
-/// @throws ConfigError, with the arithmetic, for sizes that contradict each other
+/// Computes the batch sizes of an update from the JSON and from `own`, those that the config sets.
+/// @throws ConfigError, with the computation, for sizes that contradict each other
 DeepSpeedBatch resolve_deepspeed_batch(DeepSpeedSection& section, const DeepSpeedBatch& own, std::int64_t world_size,
                                        std::vector<std::string>& warnings);
 

@@ -1,4 +1,4 @@
-// The keys of DeepSpeed's JSON: a reader of its mappings, and the treatment of keys that have no option here.
+// The keys of DeepSpeed's JSON: a reader of its mappings, and the rules for keys that have no option here.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +13,42 @@
 
 namespace danling::inline v0::detail {
 
-/// A key without an option here.
+/// A key that has no option here.
 struct DeepSpeedKey {
-  std::string_view section;  ///< "" at the top, else `zero_optimization`
+  std::string_view section;  ///< "" at the top level, else `zero_optimization`
   std::string_view key;
-  /// Accepted with a line in the log, since results do not depend on it. Otherwise refused, unless it asks for nothing:
+  /// True: accepted with a log line, since results do not depend on it. False: refused, unless its value disables it:
   /// null, false in a mapping, `{"enabled": false}` or one of `neutral`.
   bool accepted;
   std::string_view neutral;  ///< values as in JSON, separated by spaces
-  std::string_view text;     ///< what happens here instead, or what to set
+  std::string_view text;     ///< the behaviour here, or the option to set instead
 };
 std::span<const DeepSpeedKey> deepspeed_keys();
 
-/// Reads one mapping of the JSON and knows which of its keys were read. Errors name keys with their whole path.
+/// Reads one mapping of the JSON and records which of its keys were read. Errors name keys with their full path.
 class DeepSpeedSection {
  public:
-  /// `tree`: a mapping, or null for none. @param notes  gets a line for each accepted key without an option
+  /// @param tree  a mapping, or null. @param notes  receives a line for each accepted key without an option
   DeepSpeedSection(const ConfigTree* tree, std::string path, std::vector<std::string>& notes);
 
   bool given() const { return tree_ != nullptr; }
   const std::string& path() const { return path_; }
   std::string path_of(std::string_view key) const;
-  /// The value, marked as read; null when it is missing or null.
+  /// Returns the value and marks it as read; null if it is missing or null.
   const ConfigTree* take(std::string_view key);
-  /// Whether it is there and not null; not marked as read.
+  /// True if the key exists and is not null; does not mark it as read.
   bool has(std::string_view key) const;
 
-  // Nothing for a key that is missing or null. @throws ConfigError for a value of another kind
+  // Return an empty result for a key that is missing or null. @throws ConfigError for a value of another kind
   std::optional<double> number(std::string_view key);
-  std::optional<std::int64_t> integer(std::string_view key);  ///< 5e8 too
+  std::optional<std::int64_t> integer(std::string_view key);  ///< accepts 5e8 too
   std::optional<bool> boolean(std::string_view key);
   std::optional<std::string> text(std::string_view key);
   std::optional<std::pair<double, double>> pair(std::string_view key);
   std::vector<double> numbers(std::string_view key);  ///< one number, or a list
   DeepSpeedSection section(std::string_view key);
 
-  /// Looks up the keys that were not read: notes, or @throws ConfigError for one that is refused or unknown.
+  /// Checks the keys that were not read: adds notes, or throws ConfigError for a refused or unknown key.
   void finish();
 
  private:
@@ -57,7 +57,7 @@ class DeepSpeedSection {
   const ConfigTree* tree_;
   std::string path_;
   std::vector<std::string>* notes_;
-  std::vector<std::string> read_;  // keys that were asked for: known
+  std::vector<std::string> read_;  // known keys that were read
 };
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// The directory of tagged checkpoints: publishes a state under its tag and pointers, prunes, finds.
+// The directory of tagged checkpoints: publishes a state under its tag and pointers, prunes and finds tags.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace danling::inline v0::detail {
 /// One state to write.
 struct TagPublication {
   std::string tag;
-  std::vector<std::string> pointers;  ///< in the order in which they are replaced
+  std::vector<std::string> pointers;  ///< in the order of replacement
   bool in_history = false;
   std::optional<double> score = std::nullopt;
   RetentionRules rules;
@@ -25,24 +25,24 @@ struct TagPublication {
   std::filesystem::path sync_first = {};
 };
 
-/// The pointers that were replaced and, on failure, the first reason.
+/// The replaced pointers and, on failure, the first reason.
 struct PublishedTag {
   std::vector<std::string> pointers;
   std::string error;
-  std::string failed_pointer;  ///< empty where the directory itself was not written
+  std::string failed_pointer;  ///< empty if the directory itself was not written
 };
 
-/// One thread at a time; the directory is that of a run, whose lock keeps others out.
+/// For one thread at a time; the lock of the run's directory excludes other processes.
 class DeepSpeedTags {
  public:
   DeepSpeedTags(const std::filesystem::path& directory, DeepSpeedStore store);
 
   const std::filesystem::path& directory() const { return directory_; }
-  /// Returns failures, does not throw them.
+  /// Returns failures; does not throw them.
   PublishedTag publish(const TagPublication& what, const State& state);
   /// @throws CheckpointError
   State load(const std::filesystem::path& tagged) const;
-  /// See CheckpointManager. `directory`: of any run.
+  /// See CheckpointManager. @param directory  of any run
   std::optional<ValidCheckpoint> load_newest_valid(const std::filesystem::path& directory,
                                                    const CheckpointFilter& filter) const;
   std::vector<std::string> adopt(const std::filesystem::path& directory, const CheckpointHistory& history);

@@ -1,4 +1,4 @@
-// Disk plan: the space that the checkpoints of a run need.
+// Disk plan: the space for the checkpoints of a run.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::detail {
 
-/// When a run saves and which checkpoints it keeps; in epochs or steps.
+/// Rules for saving and keeping checkpoints; in epochs or steps.
 struct SaveRules {
   std::int64_t done = 0;
   std::int64_t boundary = 0;
@@ -19,15 +19,15 @@ struct SaveRules {
   bool keeps_by_hours = false;
 };
 
-/// Largest number of whole states that future saves leave on disk: the history, and `latest`, `previous` and `best`
+/// Largest number of full states that future saves leave on disk: the history, and `latest`, `previous` and `best`
 /// unless they are links to it. With `keep_every_hours` there may be more.
 std::int64_t states_kept(const SaveRules& rules);
 
 /// Bytes of all tensors in a state.
 std::uint64_t bytes_of(const State& state);
 
-/// Bytes of an optimizer's state in the layout of torch.optim for `parameters` bytes of parameters; before the first
-/// update an estimate (Adam: two moments). Nothing for an unknown kind.
+/// Bytes of an optimizer's state in the layout of torch.optim for `parameters` bytes of parameters; an estimate before
+/// the first update (Adam: two moments). Empty for an unknown kind.
 std::optional<std::uint64_t> optimizer_bytes(const State& state, std::uint64_t parameters);
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// Display text of results and of the place in a run.
+// Text of results and of the position in a run, for the log.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class BaseRunner;
 
 namespace danling::inline v0::detail {
 
-/// Pairs of a name, joined by dots, and its text; lists as `[1.0000, 0.6882]`, at most four numbers. Without "lr".
+/// Pairs of a name, joined by dots, and its text; lists as `[1.0000, 0.6882]`, at most four numbers. Omits "lr".
 std::vector<std::pair<std::string, std::string>> display_numbers(const Result& result);
 
 /// `in epoch 3, at step 1200`, or `at step 1200`.

@@ -1,4 +1,4 @@
-// Progress of an earlier start, read from its files.
+// Progress of an earlier attempt, read from its files.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace danling::inline v0::detail {
 
-/// Where a run ends.
+/// Length of a run.
 struct RunBoundary {
   std::optional<std::int64_t> epochs;
-  std::int64_t steps = 0;  ///< where there are no epochs
+  std::int64_t steps = 0;  ///< if there are no epochs
   double patience = 0.0;
 };
 
@@ -22,14 +22,13 @@ class EarlierRun {
  public:
   EarlierRun(std::filesystem::path directory, Logger& logger) : directory_(std::move(directory)), logger_(logger) {}
 
-  /// Whether summary.json of the last start has the status "finished".
+  /// True when summary.json of the last attempt has the status "finished".
   bool has_finished_status() const;
-  /// Whether the ended run reached `boundary`, which may have moved since.
+  /// True when the ended run reached `boundary`, which may have changed since.
   bool is_done(const RunBoundary& boundary) const;
-  /// Whether nothing is left to do: the run is finished, and no best state is missing that only repeating the last
-  /// epoch can recreate.
+  /// True when the run is finished and the best state is on disk, or cannot be recreated by repeating the last epoch.
   bool is_complete(const RunBoundary& boundary) const;
-  /// From the last line of metrics, since a model-only file has no counters.
+  /// From the last line of metrics, since a file with only the model has no counters.
   std::int64_t last_global_step() const;
   std::int64_t last_epoch() const;
 
@@ -39,7 +38,7 @@ class EarlierRun {
     bool decimal;  ///< a decimal point follows
   };
   std::optional<Number> number_in(const char* file, std::string_view mark) const;
-  /// The epoch, from 1, or step of a result.
+  /// The epoch, from 1, or the step of a result.
   std::optional<std::int64_t> index_in(const char* file, std::string_view mark, bool by_epochs) const;
 
   std::filesystem::path directory_;

@@ -10,8 +10,8 @@
 
 namespace danling::inline v0::detail {
 
-/// The range of an evaluation. A profiler sees the first batches only, and the time of the rest: a window of a few
-/// steps must not hold the operators of a whole split.
+/// The range of an evaluation. A profiler records the first batches in full, and only the time of the rest: a window of
+/// a few steps must not hold the operators of a whole split.
 class EvaluationRange {
  public:
   explicit EvaluationRange(bool recorded) : recorded_(recorded), range_(recorded, "danling.evaluate") {}

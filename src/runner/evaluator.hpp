@@ -1,4 +1,4 @@
-// Evaluation of splits: whole, in part, and in the middle of training.
+// Evaluation of splits: whole, by steps, and in the middle of training.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ class TorchRunnerBase::Evaluator {
   explicit Evaluator(TorchRunnerBase& runner) : runner_(runner) {}
 
   Result evaluate(std::string_view split, std::optional<std::int64_t> steps);
-  /// A checkpoint taken meanwhile repeats the evaluation from its beginning, generators included.
+  /// A checkpoint taken during it repeats the evaluation from its start, generators included.
   Result evaluate_in_training(std::string_view split, bool whole);
-  /// One batch. @return its loss
+  /// Evaluates one batch. @return its loss
   at::Tensor evaluate_batch(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples);
-  /// Epoch 0 of `split` from its beginning; afterwards the loader of a training split is where it was.
+  /// Reads epoch 0 of `split` from its start; afterwards the loader of a training split has its previous position.
   data::LoaderVisit visit(std::string_view split);
 
  private:
   Result evaluate(data::LoaderBase& loader, std::string_view split, std::optional<std::int64_t> steps);
-  /// The shards of global batch `done`, each with generators of its own.
+  /// Evaluates the shards of global batch `done`, each with separate generators.
   void evaluate_shards(detail::LoopFrame& frame, data::LoaderVisit& batches, data::LoaderBase& loader,
                        std::int64_t done);
 

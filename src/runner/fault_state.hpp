@@ -10,7 +10,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Thrown at a step boundary, on all ranks, to let other processes in.
+/// Thrown at a step boundary, on all ranks, to admit other processes.
 struct Regroup {};
 
 /// State between two generations.
@@ -18,15 +18,15 @@ struct FaultState {
   explicit FaultState(MembersOptions options) : members(std::move(options)) {}
 
   Members members;
-  /// The run after the last update that all ranks kept: what a checkpoint would hold. Null before, and after the group
-  /// has gone back to a checkpoint.
+  /// State of the run after the last update that all ranks stored, as in a checkpoint. Null before the first, and after
+  /// the group has returned to a checkpoint.
   State point;
   std::int64_t updates = 0;                      ///< since `point`, the same on all ranks
-  std::int64_t failures = 0;                     ///< since `point` was kept, in groups that lost nobody
-  bool joins = false;                            ///< this process has come later, and has not joined the others yet
-  bool joined = false;                           ///< it has come later
-  bool prepared = false;                         ///< joining has prepared the steps of training, for this once
-  std::chrono::steady_clock::time_point looked;  ///< when rank 0 last looked for processes that wait
+  std::int64_t failures = 0;                     ///< since `point` was stored, of groups that lost no process
+  bool joins = false;                            ///< this process started late and has not joined the others yet
+  bool joined = false;                           ///< this process started late
+  bool prepared = false;                         ///< joining has prepared the training steps; valid once
+  std::chrono::steady_clock::time_point looked;  ///< last time that rank 0 checked for waiting processes
 };
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// Training that goes on when processes die and when others come.
+// Fault tolerance: training continues when processes die and when others join.
 #pragma once
 
 #include <chrono>
@@ -10,21 +10,21 @@
 
 namespace danling::inline v0 {
 
-/// After every `ft.snapshot_interval` updates each rank keeps the state of the run in memory. When a process dies, the
-/// others form a group without it, return to that state and go on; a process that comes gets it from them.
+/// After every `ft.snapshot_interval` updates each rank stores the state of the run in memory. When a process dies, the
+/// others form a group without it, return to that state and continue; a joining process receives it from them.
 class TorchRunnerBase::FaultTolerance {
  public:
   explicit FaultTolerance(TorchRunnerBase& runner) : runner_(runner), state_(*runner.fault_) {}
 
-  /// Called before the first round by those who start the run: collective.
+  /// Called before the first round by the processes that start the run: collective.
   void begin_training();
-  /// Called on every rank after each update, where all windows are closed: collective where a snapshot is due.
+  /// Called on every rank after each update, where all windows are closed: collective if a snapshot is due.
   /// @throws detail::Regroup when a process waits to join
   void end_step(const StepPacket& agreed);
-  /// Goes on with those who are there. `reason`: the failure; empty when processes join.
-  /// @throws DistributedError when it cannot, and when new groups fail again and again while all live
+  /// Continues with the live processes. @param reason  the failure; empty when processes join
+  /// @throws DistributedError when it cannot, and when new groups fail repeatedly although all processes live
   void regroup(std::string_view reason);
-  /// Joins those who train already.
+  /// Joins the processes that are already training.
   void join() { regroup(""); }
 
  private:

@@ -1,4 +1,4 @@
-// Trains for a finder: real updates, after which everything is as before.
+// Trains for a finder: runs real updates, then restores all state.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +22,30 @@ namespace danling::inline v0 {
 
 class TorchRunnerBase::Finder {
  public:
-  /// @throws StateError inside of a training or evaluation, or with a loop of the program in progress
+  /// @throws StateError inside training or evaluation, or while a loop of the program is in progress
   Finder(TorchRunnerBase& runner, std::string_view operation);
 
-  /// Calls `work`, which trains by update(), then restores models, optimizers, schedules, generators, counters,
+  /// Calls `work`, which trains by update(). Then restores models, optimizers, schedules, generators, counters,
   /// metrics, tracked objects and everything else of the run, also after an exception. Then throws Stopped if `work`
   /// was stopped.
   void run(const std::function<void()>& work);
 
   /// One accumulation window.
   struct Update {
-    double loss = 0.0;         ///< mean over the window, over all ranks; not finite if no target counted
+    double loss = 0.0;         ///< mean over the window, over all ranks; not finite if no target counts
     std::int64_t samples = 0;  ///< of this rank
-    bool updated = false;      ///< any parameters, on any rank
+    bool updated = false;      ///< parameters changed on some rank
   };
   Update update();
-  /// Whether a stop was requested; `work` must then return.
+  /// True when a stop was requested; `work` must then return.
   bool stopped() const { return stopped_.stop; }
 
-  /// The training splits, each from its first batch; those of the run until read() is called.
+  /// Sets the loaders of the training splits, read from their first batches; default: the run's loaders.
   void read(std::vector<std::pair<std::string, std::shared_ptr<data::LoaderBase>>> loaders);
-  /// Ends the visits of the loaders and drops those of read().
+  /// Ends the reading of the loaders and drops those of read().
   void end_reading();
 
-  /// The learner whose losses update() returns: that of the model `name`, or the only one.
+  /// Selects the learner whose losses update() returns: that of the model `name`, or the only one.
   Learner& select(const std::string& name);
 
  private:
@@ -53,7 +53,7 @@ class TorchRunnerBase::Finder {
   void combine(Update& update, double weight) const;
   void restore();
 
-  struct Before;  // what a checkpoint does not hold
+  struct Before;  // state that a checkpoint does not hold
 
   TorchRunnerBase& runner_;
   std::string operation_;

@@ -1,4 +1,4 @@
-// Files of the finders' pictures.
+// Files of the finders' plots.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Before the work begins. @throws ConfigError when the folder of the picture is missing
+/// Called before the work begins. @throws ConfigError when the directory of the plot is missing
 inline void check_picture(const std::string& file, std::string_view key, std::string_view operation) {
   if (file.empty()) {
     return;

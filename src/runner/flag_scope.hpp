@@ -16,7 +16,7 @@ class FlagScope {
   bool& flag_;
 };
 
-/// Unsets a flag as long as it lives.
+/// Unsets a flag for its lifetime.
 class Unset {
  public:
   explicit Unset(bool& flag) : flag_(flag), before_(std::exchange(flag, false)) {}

@@ -1,4 +1,4 @@
-// The forward pass of a batch of evaluation or inference, which ranks may compute together.
+// Scope of a forward pass of evaluation or inference, which ranks may compute together.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Connects a heartbeat with the events of a run.
+// Connects a heartbeat to the events of a run.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::detail {
 
-/// The counters of a run between two steps.
+/// Publishes the counters of a run between two steps.
 void mark(LoopProgress& progress, const RunnerState& state);
 
 class HeartbeatCallback : public Callback {
@@ -23,7 +23,7 @@ class HeartbeatCallback : public Callback {
   std::string name() const override { return "heartbeat"; }
   void on_exception(const ExceptionEvent&) override { terminate("exception"); }
 
-  /// Before the save of a stop. `signal` 0: the time limit.
+  /// Called before the save of a stop. @param signal  0: the time limit
   void stop_begins(int signal) { terminate(signal == 0 ? std::string("time_limit") : signal_name(signal)); }
   void set_rank(std::int64_t rank, std::int64_t local_rank, std::int64_t world_size) {
     heartbeat_.set_rank(rank, local_rank, world_size);

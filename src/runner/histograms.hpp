@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Copies both every `interval` updates; the sink's thread counts.
+/// Copies weights and gradients every `interval` updates; the sink's thread counts the bins.
 class Histograms : public Callback {
  public:
   explicit Histograms(std::int64_t interval) : interval_(interval) {}
@@ -20,7 +20,7 @@ class Histograms : public Callback {
 
  private:
   std::int64_t interval_;
-  std::map<std::string, std::int64_t> last_;  // steps, by model
+  std::map<std::string, std::int64_t> last_;  // last step by model
   bool has_warned_ = false;
 };
 

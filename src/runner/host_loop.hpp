@@ -1,4 +1,4 @@
-// A training or an evaluation in the program's own loop, begun by train_on_batch or evaluate_on_batch.
+// Training or evaluation in the program's loop, begun by train_on_batch or evaluate_on_batch.
 #pragma once
 
 #include <memory>
@@ -28,23 +28,23 @@ class TorchRunnerBase::HostLoop {
 
   explicit HostLoop(TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// Begins a training and stores it in `host_` of the runner.
+  /// Begins training and stores it in `host_` of the runner.
   static void begin(TorchRunnerBase& runner, const std::string& split);
   static void end(TorchRunnerBase& runner);
 
   bool is_at_last_step() const;
-  /// Whether further batches are ignored.
+  /// True when further batches are ignored.
   bool is_done() const;
   /// Evaluates whole splits when `evaluate_interval` is due.
   void evaluate_if_due();
-  /// Ends the pass: its open window, the evaluation that is due, its row.
+  /// Ends the pass: closes its window, runs a due evaluation, appends its row.
   void finish();
-  /// A row of the results; saves on the interval, or when the score is the best so far.
+  /// Appends a row to the results; saves on the interval, or when the score is the best so far.
   void append(const Result& row);
 
   std::vector<std::string> splits;
-  std::unique_ptr<detail::LoopFrame> frame;  // of training; null if nothing is left to train
-  bool ended = false;                        // the pass is over, and its row is in the results
+  std::unique_ptr<detail::LoopFrame> frame;  // of training; null if no training is left
+  bool ended = false;                        // the pass has ended, and its row is in the results
   std::unique_ptr<Evaluation> evaluation;
 
  private:

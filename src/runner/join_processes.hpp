@@ -10,7 +10,7 @@ struct RunnerConfig;
 
 namespace danling::inline v0::detail {
 
-/// With the timeout and checks of `comm`.
+/// Uses the timeout and checks of `comm`.
 Group join_processes(const ProcessIdentity& identity, const RunnerConfig& config);
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// The buffers of a model at the beginning of a window, which a skipped update puts back.
+// A copy of a model's buffers from the start of a window; a skipped update restores them.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace danling::inline v0::detail {
 
-/// A batch that is left out must leave no trace: batch normalization would keep its NaN in the running statistics.
-/// Copies all buffers, since kernels that change them do not advance their version counters.
+/// A skipped batch must leave no trace: batch normalization would keep its NaN in the running statistics. Copies all
+/// buffers, since kernels that change them do not advance their version counters.
 class KeptBuffers {
  public:
   explicit KeptBuffers(const ModelHandle& model);
@@ -16,7 +16,7 @@ class KeptBuffers {
   bool empty() const { return items_.empty(); }
   void keep();
   void restore() const;
-  /// Only if `skipped`, on the device of the model, is not 0. Waits for nothing.
+  /// Restores only if `skipped`, on the model's device, is not 0. Does not synchronize.
   void restore(const at::Tensor& skipped) const;
 
  private:

@@ -1,4 +1,4 @@
-// The models that a run trains: each with its optimizer, schedule and accumulation window.
+// The models in training: each with its optimizer, schedule and accumulation window.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ class TorchRunnerBase::Learners {
 
   void build_optimizers(std::vector<std::string>& warnings);
   void build_schedulers(std::vector<std::string>& warnings);
-  /// A loss scale where the config has one and the program set none.
+  /// Builds a loss scale if the config has one and the program has set none.
   void build_scaler(std::shared_ptr<optim::GradScaler>& scaler) const;
-  /// Rebuilt each time that training begins: the program may have bound other optimizers.
+  /// Rebuilds the learners each time training begins, since the program may have set other optimizers.
   void make();
   void keep_gradient_accumulators();
 
@@ -26,7 +26,7 @@ class TorchRunnerBase::Learners {
 
   void save(State& out) const;
   void load(const State& state);
-  void load_weights(const State& state);  ///< from the layout of model_state_dict()
+  void load_weights(const State& state);  ///< in the layout of model_state_dict()
 
  private:
   Learner make_learner(const std::string& name, std::shared_ptr<optim::Optimizer> optimizer,

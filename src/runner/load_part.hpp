@@ -8,7 +8,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Calls `load(state)`. @throws CheckpointError that says how to begin without the part, where it does not fit
+/// Calls `load(state)`. @throws CheckpointError that explains how to skip a part that does not fit
 template <class Load>
 void load_part(const std::string& part, const State& state, const Load& load) {
   try {

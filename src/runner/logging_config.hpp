@@ -1,4 +1,4 @@
-// The options of RunnerConfig for what a run reports.
+// Fields of RunnerConfig for logging, metrics and sinks.
 #pragma once
 
 #include <danling/runner/runner_config.hpp>

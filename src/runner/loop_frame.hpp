@@ -1,4 +1,4 @@
-// One pass of a loop over a split: its meters, its clock and its log lines.
+// One pass of a loop over a split: its meters, clock and log lines.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace danling::inline v0::detail {
 
 class LoopFrame {
  public:
-  /// @param total  batches (or updates, in step mode) of the pass; nothing when unknown.
+  /// @param total  batches (or updates, in step mode) of the pass; empty if unknown
   LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optional<std::int64_t> total);
   ~LoopFrame();
   LoopFrame(const LoopFrame&) = delete;
   LoopFrame& operator=(const LoopFrame&) = delete;
 
   const std::string& split() const { return split_; }
-  /// Weighted by the targets that count; nothing where none does or the step returned no loss.
+  /// Adds a loss, weighted by its number of valid targets; ignores it if there are none or it is undefined.
   void add_loss(const at::Tensor& loss, std::optional<std::int64_t> normalizer) {
     const std::int64_t count = normalizer.value_or(1);
     if (loss.defined() && count > 0) {
@@ -29,21 +29,22 @@ class LoopFrame {
       loss_->update(loss, count);
     }
   }
-  /// The learning rate, as "lr", or of one of several models as "lr_<name>".
+  /// Adds the learning rate as "lr", or for one of several models as "lr_<name>".
   void add_rate(const Learner& learner, std::int64_t times = 1);
 
-  /// Called before each shard, and in several processes before each micro-batch: the next updates of meters and metrics
-  /// belong to the batch of this number.
+  /// Called before each shard, and on several processes before each micro-batch: assigns the next updates of meters and
+  /// metrics to the batch of this number.
   void begin_batch(std::int64_t number) const;
 
-  /// Requires meters reset by `enter`; progress starts at the steps already done.
+  /// Requires meters that `enter` has reset; progress starts at the steps already done.
   void start(std::int64_t done = 0);
-  /// Called after an interruption by an evaluation: excludes its time from the pass.
+  /// Called after an evaluation interrupted the pass: excludes its time.
   void resume();
 
-  /// Called when the batch is loaded and the step begins: one clock read.
+  /// Called when the batch is loaded and the step begins. Reads the clock once.
   void data_ready() { telemetry_.data_ready(); }
-  /// Called after each micro-batch: one clock read. Where another rank reports the same samples, forgets the numbers.
+  /// Called after each micro-batch. Reads the clock once. Discards the numbers if another rank reports the same
+  /// samples.
   void observe(std::int64_t samples, std::int64_t tokens) {
     if (!reports_) [[unlikely]] {
       reset_numbers();
@@ -51,13 +52,13 @@ class LoopFrame {
     }
     now_ = telemetry_.observe(samples, tokens);
   }
-  /// The same after a shard that is not the last of the step.
+  /// Called instead of observe() after a shard that is not the last of the step.
   void observe_part(std::int64_t samples, std::int64_t tokens) { now_ = telemetry_.observe_part(samples, tokens); }
 
   LoopTelemetry::Clock::time_point now() const { return now_; }
 
-  /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written. Training
-  /// combines them over ranks; an evaluation logs those of this rank every few seconds.
+  /// Called after `done` steps of the pass. At a log boundary it reads numbers (synchronizes with the device) and
+  /// writes lines. Training combines numbers over ranks; an evaluation logs those of this rank every few seconds.
   void log(std::int64_t done) {
     done_ = done;
     if (at_boundary(done) && due()) [[unlikely]] {
@@ -67,22 +68,21 @@ class LoopFrame {
     }
   }
 
-  /// Called on a rank whose pass is over, when the others have come to log() at `done`: it joins them.
+  /// Called on a rank that has ended its pass, when the others are in log() at `done`: takes part.
   void join_line(std::int64_t done);
 
-  /// Whether log() reads numbers at this many steps.
+  /// True when log() reads numbers after this many steps.
   bool at_boundary(std::int64_t done) const {
     return interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_);
   }
 
-  /// Ends the pass and logs the averages as one line.
-  /// Calls `close` with the averages, then the callbacks.
+  /// Ends the pass and logs the averages as one line. Calls `close` with the averages, then the callbacks.
   Result finish(const std::function<void(const Result&)>& close = {});
 
  private:
-  /// Progress lines of an evaluation, every few seconds, are not recorded.
+  /// False for the progress lines of an evaluation that are not due.
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
-  /// The program may have assigned to `meters`.
+  /// Looks the meters up again, since the program may have assigned to `meters`.
   void find_meters() {
     if (runner_.meters.generation() != meters_) [[unlikely]] {
       meters_ = runner_.meters.generation();
@@ -95,31 +95,31 @@ class LoopFrame {
   void write_synchronized();
   void send_split(void (Callback::*training)(const SplitEvent&), void (Callback::*evaluating)(const SplitEvent&),
                   const Result& result) const;
-  /// Counts since the last line, or of the whole pass, with the memory of now.
+  /// Counts since the last line, or of the whole pass, with the current memory.
   LoopCounts counts(bool whole);
-  /// The numbers of a line that differ between runs of the same results.
+  /// The numbers of a line that differ between runs with the same results.
   Result telemetry(const LoopCounts& counts) const;
-  /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
+  /// Combines meters, metrics and losses over the ranks. @return true when all ranks have ended the pass
   bool synchronize(bool ended);
   std::string place() const;
   void reset_numbers() const;
   void synchronize_numbers();
-  /// Values of the last batch, or the averages, over all meters, metrics and losses.
+  /// Values of the last batch, or averages, of all meters, metrics and losses.
   Result collect(bool averages) const;
 
   TorchRunnerBase& runner_;
   std::string split_;
-  std::int64_t total_;  // 0: unknown
+  std::int64_t total_;  // 0 if unknown
   std::int64_t interval_;
   bool reports_;
   std::int64_t done_ = 0;
   std::int64_t logged_ = -1;
-  double waited_before_ = 0.0;  // for other ranks, in earlier passes
-  std::uint64_t meters_ = 0;    // their generation, to which the next two belong
+  double waited_before_ = 0.0;  // time waited for other ranks in earlier passes
+  std::uint64_t meters_ = 0;    // generation of `meters`, to which the next two members belong
   AverageMeter* loss_ = nullptr;
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;
-  std::optional<LoopCounts> counts_of_all_;  // ranks, since the last line
+  std::optional<LoopCounts> counts_of_all_;  // of all ranks, since the last line
   LoopCounts most_;                          // memory in this pass
   LoopTelemetry::Clock::time_point now_;
   LoopTelemetry::Clock::time_point next_line_;

@@ -16,10 +16,10 @@ namespace danling::inline v0 {
 
 namespace detail {
 
-/// Thrown between two windows, through the loops alone, to restore a checkpoint and continue.
+/// Thrown between two windows to restore a checkpoint and continue; only the loops catch it.
 struct RollBack {};
 
-/// A micro-batch of the open window, until all windows are closed.
+/// A micro-batch of the open window, stored until all windows are closed.
 struct JudgedBatch {
   State batch;
   std::vector<std::int64_t> indices;  ///< empty without a loader
@@ -27,30 +27,30 @@ struct JudgedBatch {
   at::Tensor loss;
 };
 
-/// A window that the policy judged to be bad.
+/// A window that violates the policy.
 struct BadWindow {
   std::string action;  ///< stop or rollback
-  std::string key;     ///< of the config
+  std::string key;     ///< key of the config
   std::string reason;  ///< expected X, got Y in ...
   double loss;
 };
 
 struct LossPolicyState {
   std::vector<JudgedBatch> batches;
-  std::int64_t first = 0;  ///< micro_step at which they began
+  std::int64_t first = 0;  ///< micro_step at the start of the stored micro-batches
   std::optional<BadWindow> bad;
   std::map<std::string, std::deque<double>> losses;                ///< of the last updates, by model
-  std::vector<std::pair<std::int64_t, std::int64_t>> passed_over;  ///< ranges of micro_step that a roll-back leaves out
+  std::vector<std::pair<std::int64_t, std::int64_t>> passed_over;  ///< ranges of micro_step that a roll-back skips
   std::int64_t rollbacks = 0;
-  std::optional<State> initial;  ///< where this training began, until a checkpoint is on disk
-  std::int64_t saves = 0;        ///< before it
+  std::optional<State> initial;  ///< state at the start of training, until a checkpoint is on disk
+  std::int64_t saves = 0;        ///< number of saves before training
   bool has_trained = false;      ///< in this process
 };
 
 }  // namespace detail
 
-/// Judges each update by the mean loss of its window, over all ranks, and by the flag of its gradients, before the
-/// optimizer runs: one device wait per update, and one exchange between ranks.
+/// Checks each update by the mean loss of its window, over all ranks, and by the flag of its gradients, before the
+/// optimizer runs: one device synchronization and one exchange between ranks per update.
 class TorchRunnerBase::LossPolicy {
  public:
   explicit LossPolicy(TorchRunnerBase& runner) : runner_(runner), state_(*runner.loss_policy_) {}
@@ -59,21 +59,21 @@ class TorchRunnerBase::LossPolicy {
   /// Called when training begins. @throws ConfigError for a roll-back in a loop of the program
   void prepare(bool hosted);
 
-  /// Forgets the open window.
+  /// Drops the micro-batches of the open window.
   void reset();
-  /// For a roll-back before the first checkpoint: keeps the state in host memory. Collective.
+  /// Stores the state in host memory, for a roll-back before the first checkpoint. Collective.
   void keep_beginning();
-  /// Whether a roll-back leaves this micro-batch out.
+  /// True when a roll-back skips this micro-batch.
   bool passes_over(std::int64_t micro_step) const;
   void begin_micro_batch(const MicroBatch& micro_batch);
   void add_loss(Learner& learner, const at::Tensor& loss, double weight);
-  /// @return whether the update is not made
+  /// @return true if the update is skipped
   bool judge(Learner& learner, const at::Tensor& found_inf);
-  /// Called where all windows are closed. @throws NonFiniteError or RollBack after a bad one
+  /// Called where all windows are closed. @throws NonFiniteError or RollBack after a violation
   void settle();
-  /// Restores the last sound checkpoint. Called where the loops have ended.
+  /// Restores the last sound checkpoint. Called after the loops have ended.
   void roll_back();
-  /// With `ft`, in a new group: roll-backs without a checkpoint return to `point`; null: there is a checkpoint.
+  /// With `ft`, in a new group: roll-backs without a checkpoint return to `point`; null if there is a checkpoint.
   void begin_anew(const State& point);
 
   State save() const;

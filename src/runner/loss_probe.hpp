@@ -1,4 +1,4 @@
-// The losses that one of several models trains on, for the learning rate finder.
+// LossProbe: the losses of one of several models, for the learning rate finder.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Terms of the criterion that the config sets: losses by type, the teacher's, weights and their schedules.
+// Terms of the criterion that the config sets: losses by type, distillation, weights and their schedules.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace detail {
 
 struct TeacherLogits {
   at::Tensor value;       ///< for the batch of the next loss
-  bool left_out = false;  ///< the model's own logits take their place
+  bool left_out = false;  ///< not computed: the model's own logits replace them
 };
 
 }  // namespace detail
@@ -23,14 +23,14 @@ struct TeacherLogits {
 class TorchRunnerBase::LossTerms {
  public:
   /// Builds the criterion that `losses` and `distill` describe, from that of the program, and prepares the teacher.
-  /// @return null when the config sets nothing and there is no teacher
+  /// @return null if the config sets nothing and there is no teacher
   static std::shared_ptr<LossTerms> build(TorchRunnerBase& runner);
 
   bool has_teacher() const { return teacher_logits_ != nullptr; }
-  /// The teacher's logits for the batch of the next loss.
+  /// Sets the teacher's logits for the batch of the next loss.
   void set_teacher_logits(at::Tensor logits) { teacher_logits_->value = std::move(logits); }
 
-  /// While it lives, steps do not run the teacher.
+  /// Disables the teacher in steps for its lifetime.
   class WithoutTeacher {
    public:
     explicit WithoutTeacher(TorchRunnerBase& runner) : runner_(runner), distills_(runner.distills_) { set(true); }
@@ -50,7 +50,7 @@ class TorchRunnerBase::LossTerms {
     bool distills_;
   };
 
-  /// Sets the weights that are in force after `updates` optimizer steps.
+  /// Sets the weights that apply after `updates` optimizer steps.
   void set_weights(std::int64_t updates) {
     updates_ = updates;
     for (const auto& scheduled : scheduled_) {
@@ -58,7 +58,7 @@ class TorchRunnerBase::LossTerms {
     }
   }
 
-  /// Those for which the weights are set.
+  /// The number of updates that the weights are set for.
   std::int64_t updates() const { return updates_; }
 
  private:

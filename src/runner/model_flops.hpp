@@ -15,7 +15,7 @@ class FlopCounter;
 }
 namespace detail {
 
-/// Listens to steps until it has seen one.
+/// Listens to steps until it has counted one.
 class ModelFlops : public Callback {
  public:
   ModelFlops(const PerformanceConfig& config, CallbackList& callbacks);
@@ -28,9 +28,9 @@ class ModelFlops : public Callback {
   void on_stop(const StopEvent&) override { drop(); }
   void on_exception(const ExceptionEvent&) override { drop(); }
 
-  /// Whether it must see a step: nothing of the model is set.
+  /// True when it must count a step, since the config does not set the model's FLOPs.
   bool is_needed() const;
-  /// Adds tflops, mfu_pct, hw_tflops and hfu_pct, as DanLing names them.
+  /// Adds tflops, mfu_pct, hw_tflops and hfu_pct (DanLing's names).
   void add_rates(Result& result, const LoopCounts& counts, bool training) const;
 
  private:
@@ -39,7 +39,7 @@ class ModelFlops : public Callback {
   const PerformanceConfig& config_;
   CallbackList& callbacks_;
   std::unique_ptr<nn::FlopCounter> counter_;
-  double counted_per_sample_ = 0.0, counted_per_token_ = 0.0;  // of training
+  double counted_per_sample_ = 0.0, counted_per_token_ = 0.0;  // in training
   bool done_ = false;
 };
 

@@ -5,8 +5,8 @@
 
 namespace danling::inline v0 {
 
-/// Saves meters, metrics, losses and generators of the training pass in progress, if any, and restores them on
-/// destruction. A checkpoint saved meanwhile holds those of the pass.
+/// Saves meters, metrics, losses and generators of the training pass in progress, if any; the destructor restores them.
+/// A checkpoint saved during the pause holds those of the pass.
 class TorchRunnerBase::PausedPass {
  public:
   explicit PausedPass(TorchRunnerBase& runner);

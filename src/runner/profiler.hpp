@@ -1,4 +1,4 @@
-// `profiling`: traces of a few steps, by Kineto.
+// `profiling`: Kineto traces of a few steps.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ProfilerResult;
 
 namespace danling::inline v0::detail {
 
-/// What happens in a step, as torch.profiler.schedule has it.
+/// Action of a step, as in torch.profiler.schedule.
 enum class ProfilerAction {
   none,
   warmup,
@@ -26,12 +26,12 @@ enum class ProfilerAction {
 };
 ProfilerAction profiler_action(const ProfilingConfig& config, std::int64_t step);
 
-/// Records the steps of each cycle and writes a trace file with a summary at the cycle's end, or at the end of the run:
-/// also after a stop or an exception. A step is an update with its micro-batches. Files are written by a thread.
+/// Records the steps of each cycle and writes a trace file with a summary at the end of the cycle or of the run, also
+/// after a stop or an exception. A step is an update with its micro-batches. A thread writes the files.
 class Profiler : public Callback {
  public:
-  /// @param dir  of this rank's traces; made when the first is written
-  /// @param cuda  whether kernels of CUDA devices are recorded too
+  /// @param dir  of this rank's traces; created with the first one
+  /// @param cuda  also record kernels of CUDA devices
   Profiler(ProfilingConfig config, std::filesystem::path dir, bool cuda, Logger& logger);
   ~Profiler() override;
 
@@ -53,7 +53,7 @@ class Profiler : public Callback {
 
   void step();
   void end();
-  /// Goes to what `step_` asks for.
+  /// Switches to the action of `step_`.
   void enter(ProfilerAction action);
   bool prepare();
   void start();
@@ -69,12 +69,12 @@ class Profiler : public Callback {
   bool cuda_;
   Logger& logger_;
   std::int64_t step_ = 0;             ///< updates done
-  std::int64_t steps_in_window_ = 0;  ///< whole ones
+  std::int64_t steps_in_window_ = 0;  ///< complete steps
   Stage stage_ = Stage::idle;
-  std::thread::id thread_;  ///< that records
+  std::thread::id thread_;  ///< the recording thread
   std::unique_ptr<StepRange> range_;
   std::thread writer_;
-  std::int64_t written_ = 0;  ///< traces; of the writer, or joined
+  std::int64_t written_ = 0;  ///< number of traces; of the writer thread, read after joining it
   bool warned_ = false;       ///< likewise
 };
 

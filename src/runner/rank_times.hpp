@@ -1,4 +1,4 @@
-// Times of all ranks in a loop: their sums for the records, and who is slow.
+// Times of all ranks in a loop: sums for the records, and names of slow ranks.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace danling::inline v0::detail {
 
 class RankTimes {
  public:
-  /// Collective. @param waited  seconds of this rank for the others
+  /// Collective. @param waited  seconds that this rank waited for the others
   RankTimes(const Group& group, const LoopCounts& mine, double waited);
 
-  /// Samples and tokens of all ranks, steps and seconds of the one with most.
+  /// Samples and tokens of all ranks; steps and seconds of the rank with the most.
   LoopCounts total() const;
   /// `a step computes 20.84 to 22.71 ms (rank 1), waits for data 0.14 to 0.84 ms (rank 0) and for other ranks 0.98 to
-  /// 2.2 ms (rank 0)`: least, most, and the rank with most; names ranks that are slower than the median by a quarter.
-  /// Empty for one process.
+  /// 2.2 ms (rank 0)`: minimum, maximum, and the rank of the maximum. Names ranks that are slower than the median by a
+  /// quarter. Empty for one process.
   std::string report() const;
 
  private:

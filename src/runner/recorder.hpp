@@ -1,5 +1,5 @@
-// Recorder of a run on disk: directory, log, metrics, results and summary. Null on ranks that write nothing and with
-// `record: false`.
+// Recorder of a run on disk: directory, log, metrics, results and summary. Null with `record: false` and on ranks that
+// write nothing.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace danling::inline v0::detail {
 
-/// The texts of the metadata: the config in three forms, and the size of the model.
+/// Texts of the metadata: the config in three forms, and the size of the model.
 struct RecordedConfig {
   std::string full, canonical, diff, model;
 };
@@ -30,7 +30,7 @@ struct RecorderOptions {
   bool stop_on_error = false;  ///< `checkpoint.on_error: stop`: a write error ends the run
   bool may_fail = false;       ///< `checkpoint.load_only`: an unwritable directory disables recording only
   bool by_path = false;        ///< `resume` names the checkpoint
-  std::int64_t first = 1;      ///< the number in files of the result with index 0
+  std::int64_t first = 1;      ///< number in files of the result with index 0
 };
 
 class Recorder : public Callback {
@@ -44,46 +44,45 @@ class Recorder : public Callback {
 
   bool is_open() const { return workspace_.is_open(); }
 
-  /// Takes the run's directory for a run that resumes from `from`; `newest`: it is the newest state there. Moves an
-  /// earlier attempt aside unless the run continues it. @return whether the state and its history must be copied from
-  /// taken_from()
+  /// Sets up the run's directory for a run that resumes from `from`. Moves an earlier attempt to `attempts/` unless the
+  /// run continues it. @param newest  `from` is the newest state there. @return true if the state and its history must
+  /// be copied from taken_from()
   bool open(const RestorePoint& from, bool newest, RecordedConfig config, const CodeIdentity& code);
   const std::filesystem::path& taken_from() const { return taken_from_; }
   void taken_over() { workspace_.taken_over(); }
-  /// Recreates and logs a directory that was removed during the run. @return whether the whole directory was missing
+  /// Recreates and logs a directory that was removed during the run. @return true if the whole directory was missing
   bool reopen();
-  /// Whether reopen() has logged the removal of checkpoints since the last call.
+  /// True when reopen() has logged a removal of checkpoints since the last call.
   bool take_removal_logged() { return std::exchange(removal_logged_, false); }
 
-  /// Lines of metrics.jsonl, with those that wait; nothing while it is closed.
+  /// Lines of metrics.jsonl, including unwritten lines; empty while it is closed.
   std::optional<std::int64_t> num_lines() const {
     return metrics_ ? std::optional(metrics_->lines() + metrics_->num_unwritten_lines()) : std::nullopt;
   }
   /// Logs each distinct failure once and writes the line with a later one; with stop_on_error throws Error.
   void append(const MetricsLine& line);
-  /// Stores in `checkpoint` the number of lines of metrics.jsonl and the text of lines not on disk yet, which would be
-  /// lost with the process.
+  /// Stores in `checkpoint` the number of lines of metrics.jsonl and the text of lines that are not on disk yet.
   void save_lines(State& checkpoint);
   /// Cuts or extends metrics.jsonl to the state of a checkpoint.
   void restore_lines(std::int64_t lines, const std::string& waiting);
 
-  /// results.json, latest.json and best.json. Logs each distinct failure once and writes the files with the next
+  /// Writes results.json, latest.json and best.json. Logs each distinct failure once and writes the files with the next
   /// result.
   void write(const ResultBook& results);
-  /// Retries failed writes; with `again`, writes the results in any case. @throws Error when a write fails again
+  /// Retries failed writes; with `again`, always writes the results. @throws Error when a write fails again
   void retry_writes(const ResultBook& results, bool again);
-  /// Index of the result in best.pth when it is not the best: -1 without a file; nothing when it is the best.
+  /// Sets the index of the result in best.pth if it is not the best: -1 without a file; empty if it is the best.
   void set_best_file_index(std::optional<std::int64_t> index) { best_file_index_ = index; }
   const std::optional<std::int64_t>& best_file_index() const { return best_file_index_; }
-  /// The row that best.json must hold; null for no file.
+  /// The row for best.json; null: no file.
   const ResultBook::Row* best_file_row(const ResultBook& results) const;
-  /// Whether best.json holds this result: it may not if the process died after a full disk.
+  /// True when best.json holds this result; false if, for example, the process died after a full disk.
   bool best_file_holds(std::int64_t index) const;
   void remove_best_file() const;
 
-  /// summary.json; the time since the start is added.
+  /// Writes summary.json, with the time since the start.
   void write_summary(RunSummary summary, bool keep_finished);
-  /// Whether this attempt has written one.
+  /// True when this attempt has written summary.json.
   bool has_summary() const { return has_summary_; }
   /// Logs the number of lost lines of metrics and closes the file.
   void close();

@@ -1,4 +1,4 @@
-// Training steps that run several times for one update: for optimizers that evaluate the loss again (LBFGS).
+// Training steps that run several times for one update, for optimizers that evaluate the loss again (LBFGS).
 #pragma once
 
 #include <danling/runner/torch_runner_base.hpp>
@@ -8,21 +8,21 @@ namespace danling::inline v0 {
 /// A step in progress whose train_step can run again.
 struct detail::RepeatedStep {
   data::BatchRef batch;
-  RunnerRNGState generators;  ///< when it began
+  RunnerRNGState generators;  ///< at the start of the step
   at::Tensor loss = {};       ///< the sum of the losses of its backward passes
-  bool again = false;         ///< a further run: counts and updates nothing
+  bool again = false;         ///< a repetition: counts and updates nothing
 };
 
 class TorchRunnerBase::StepRepeater {
  public:
   explicit StepRepeater(TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// @throws ConfigError for settings under which a second run would not give the same loss and gradients.
+  /// @throws ConfigError for settings under which a repetition would not return the same loss and gradients
   void check_settings(const Learner& learner) const;
   /// Runs train_step for the first time, so that the update can repeat it.
   void run(OpenStep& step, data::BatchRef batch);
-  /// One update. Its first evaluation is the step in progress; each further one runs train_step again, with the same
-  /// batch and random numbers, for the gradients alone: meters, metrics and losses are restored afterwards.
+  /// Runs one update. Its first evaluation is the step in progress; each further evaluation repeats train_step, with
+  /// the same batch and random numbers, only for the gradients: meters, metrics and losses are restored afterwards.
   void update(Learner& learner);
 
  private:

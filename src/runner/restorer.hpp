@@ -19,19 +19,19 @@ class BaseRunner::Restorer {
 
   /// Calls initialize(), except inside its hooks.
   void initialize();
-  /// Finds the checkpoint named by the config, or that of earlier runs of the same config.
+  /// Finds the checkpoint that the config names, or that of an earlier attempt with the same config.
   detail::RestorePoint find();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});
-  /// Restores a state that this process took itself, in full: without events, whatever the config excludes from
-  /// loading. Loaders keep their positions.
+  /// Restores a state that this process took, in full: sends no events and ignores `checkpoint.exclude_from_loading`.
+  /// Loaders keep their positions.
   void rewind(const State& own);
-  /// Removes the lines of metrics after the checkpoint, which are logged again.
+  /// Removes the metric lines after the checkpoint, which are logged again.
   void roll_back_records(const State& checkpoint);
-  /// During training: restores `initial` where there is one, else the newest valid checkpoint with finite weights in
-  /// the run's directory, in full. Collective. @throws CheckpointError when there is neither
+  /// During training: restores `initial` if given, else the newest valid checkpoint with finite weights in the run's
+  /// directory, in full. Collective. @throws CheckpointError when there is neither
   void roll_back(const std::optional<State>& initial);
   /// During training: restores the newest valid checkpoint in the run's directory, in full. Collective. @return its
-  /// path; empty where there is none
+  /// path; empty if there is none
   std::string return_to_newest();
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});

@@ -1,4 +1,4 @@
-// The same model on all ranks.
+// Makes a model the same on all ranks.
 #pragma once
 
 #include <danling/distributed/group.hpp>
@@ -6,7 +6,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Parameters and buffers become those of rank 0. Called by all ranks.
+/// Copies parameters and buffers of rank 0 to all ranks. Called by all ranks.
 /// @throws DistributedError on all of them when names, shapes or dtypes differ
 void make_same(const Group& group, const ModelHandle& model);
 

@@ -1,4 +1,4 @@
-// Schedules of the models in training: their lengths in updates, and their steps by epoch.
+// Schedules of the models in training: their lengths in updates, and steps by epoch.
 #pragma once
 
 #include <cstdint>
@@ -19,42 +19,42 @@ class TorchRunnerBase::Schedules {
  public:
   explicit Schedules(const TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// The schedule of one of the models, or of `model` where `name` is empty.
+  /// Builds the schedule of one of the models, or of `model` if `name` is empty.
   std::shared_ptr<optim::Scheduler> build(const std::string& name, const optim::SchedulerSpec& spec,
                                           optim::Optimizer& optimizer) const;
-  /// @throws ConfigError for `interval: step` and a schedule that needs a metric, a monitor of no split, or one that
-  ///         nothing needs.
+  /// @throws ConfigError for `interval: step` with a schedule that needs a metric, a monitor of no split, or a monitor
+  /// that no schedule needs
   void check_interval(const optim::SchedulerSpec& spec, const optim::Scheduler& scheduler) const;
-  /// Optimizer steps of the run, of one of its models; unset: not known.
+  /// Optimizer steps of the run, or of one of its models; empty if unknown.
   std::optional<std::int64_t> length_in_steps(const std::string& name) const;
   std::int64_t window_length(const std::string& name) const;  ///< in micro-batches
-  /// From the config: known before optimizers are built.
+  /// From the config: available before optimizers are built.
   detail::WindowLengths window_lengths() const;
-  /// Steps the schedules with `interval: epoch` after a round. Those that need a metric wait for evaluations, where
-  /// these have an interval. @return a warning for each whose metric `result` lacks: it does not step
+  /// Steps the schedules with `interval: epoch` after a round. Those that need a metric wait for evaluations, if these
+  /// have an interval. @return a warning for each schedule whose metric `result` lacks: it does not step
   std::vector<std::string> step_epoch(const Result& result, bool evaluated) const;
-  /// Steps those that need a metric which is in `row`, where the program owns the loop.
+  /// Steps the schedules whose metric is in `row`, if the program owns the loop.
   void step_evaluation(const Result& row) const;
-  /// @throws ConfigError for a schedule by epochs where the program owns the loop.
+  /// @throws ConfigError for a schedule by epochs if the program owns the loop
   void check_host_loop() const;
-  /// @throws ConfigError for a metric that no evaluation measures while train() trains.
+  /// @throws ConfigError for a metric that no evaluation measures during train()
   void check_evaluations() const;
-  /// The options of one of the models, or of `model` where `name` is empty.
+  /// The options of one of the models, or of `model` if `name` is empty.
   optim::SchedulerSpec spec_of(const std::string& name) const;
-  /// "val" and "accuracy" of "val.accuracy"; without a split of this run the first is that of the score.
+  /// "val" and "accuracy" of "val.accuracy"; without a split of this run, the score's split and the whole name.
   std::pair<std::string, std::string> parts_of(const std::string& monitor) const;
-  std::vector<std::string> measured_splits() const;  ///< empty where the program brings the batches
+  std::vector<std::string> measured_splits() const;  ///< empty if the program makes the batches
   std::string monitor_of(const std::string& name) const;
-  /// Which schedule it is, with its first, highest and last rate, or as much as is known of them.
+  /// Type of the schedule, with its first, highest and last rate as far as known.
   std::string text(const Learner& learner) const;
-  /// The rates of a parameter group over the run; null where they depend on more than the position.
+  /// The rates of a parameter group over the run; null if they depend on more than the position.
   std::optional<optim::ScheduleOutline> outline(const Learner& learner, std::size_t group) const;
   static std::size_t highest_group(const optim::Scheduler& schedule);
 
  private:
-  std::optional<std::int64_t> length_in_epochs() const;  // unset: not known
+  std::optional<std::int64_t> length_in_epochs() const;  // empty if unknown
   void check_monitor(const optim::SchedulerSpec& spec, const optim::Scheduler& scheduler) const;
-  /// Null unless it is in `result`, of one split.
+  /// Null unless `result` contains it, for one split.
   const double* find_monitored(const Result& result, const std::string& monitor) const;
 
   const TorchRunnerBase& runner_;

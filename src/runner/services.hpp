@@ -27,7 +27,7 @@ struct SaveCall {
   std::string name;
   bool save_best = false, last_step = false, force = false;
   bool due = false;       ///< due by the interval, but deferred to the end of a window
-  bool stopping = false;  ///< on a stop of any rank
+  bool stopping = false;  ///< some rank stops
 };
 
 struct RunnerServices {
@@ -46,25 +46,25 @@ struct RunnerServices {
   /// Replaces the model's weights during an export.
   std::optional<State> exported;
   std::string exported_weights;
-  /// States of each rank by number, during a save.
+  /// During a save: states of each rank by number.
   State ranks;
-  /// BaseRunner::pass_state() of each rank that has one, during a save.
+  /// During a save: BaseRunner::pass_state() of each rank that has one.
   std::vector<State> passes;
-  /// With `ft`: whether this process has become the main one since the last generation.
+  /// With `ft`: true if this process has become the main one since the last generation.
   bool took_over = false;
-  /// With `ft`: the lines of metrics that the main process counted at the last gathering of `ranks`.
+  /// With `ft`: the metric lines that the main process counted at the last gathering of `ranks`.
   State records;
-  /// Whether a step has thrown since the last save or load.
+  /// True when a step has thrown since the last save or load.
   bool has_partial_step = false;
-  /// Whether a state of this run is being restored in full, whatever the config excludes from loading.
+  /// True while a state of this run is restored in full, ignoring `checkpoint.exclude_from_loading`.
   bool rewinding = false;
   /// Keys of the tools that the program has called.
   std::set<std::string, std::less<>> called_tools;
   /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
-  std::string rank_log;                          ///< path of this rank's own log; empty on the first rank
-  std::shared_ptr<HeartbeatCallback> heartbeat;  ///< null without `heartbeat.enabled`, and before the run begins
-  /// Null without `comm.step_timeout_seconds`, and before the first loop. Destroyed first: its thread logs.
+  std::string rank_log;                          ///< path of this rank's log; empty on the first rank
+  std::shared_ptr<HeartbeatCallback> heartbeat;  ///< null without `heartbeat.enabled` and before the run begins
+  /// Null without `comm.step_timeout_seconds` and before the first loop. Destroyed first: its thread logs.
   std::unique_ptr<Watchdog> watchdog;
 };
 

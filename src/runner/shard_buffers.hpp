@@ -1,5 +1,5 @@
-// Buffers of a model whose batches are computed in shards: all shards begin with the same values, and the buffers
-// become the mean of theirs.
+// Buffers of a model whose batches are computed in shards: all shards start with the same values, and the result is the
+// mean of theirs.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,18 @@
 
 namespace danling::inline v0::detail {
 
-/// Adds the changes of the shards along the tree of all shards, so that the sum does not depend on their ranks.
+/// Adds the changes of the shards along the tree of all shards, so that the sum does not depend on which rank computes
+/// them.
 class ShardBuffers {
  public:
-  /// `model` is on its device. Called by all ranks.
+  /// Requires `model` on its device. Called by all ranks.
   ShardBuffers(const ModelHandle& model, const Group& group, const TreeSum::Options& options);
 
-  /// Before the first shard of a window, on every rank.
+  /// Called before the first shard of a window, on every rank.
   void keep();
-  /// After a shard: takes its changes out of the buffers.
+  /// Called after a shard: moves its changes from the buffers into the sum.
   void push();
-  /// The mean over the shards of the window. Called by all ranks.
+  /// Sets the buffers to the mean over the shards of the window. Called by all ranks.
   void combine();
   /// Null for a model without buffers.
   TreeSum* sums() const { return sums_.get(); }

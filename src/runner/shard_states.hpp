@@ -1,4 +1,5 @@
-// States of a run whose ranks have parts of models and optimizers: by names, with the place of each part in the whole.
+// States of a run whose ranks hold shards of models and optimizers: by name, with the position of each shard in the
+// whole.
 #pragma once
 
 #include <map>
@@ -13,31 +14,32 @@
 
 namespace danling::inline v0 {
 
-/// For `checkpoint.backend: dcp`: nothing is gathered. An optimizer's state is keyed by names of parameters, since the
-/// ranks of a pipeline have different ones.
+/// For `checkpoint.backend: dcp`: nothing is gathered. An optimizer's state is keyed by parameter names, since the
+/// ranks of a pipeline have different parameters.
 class TorchRunnerBase::ShardStates {
  public:
   explicit ShardStates(const TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// Whether models and optimizers are whole at the moment, of a Parallelism that has parts.
+  /// True when models and optimizers of a sharding Parallelism are currently exposed.
   bool is_exposed() const { return !exposed_.expired(); }
-  /// @param whole  what expose_state() returned
+  /// @param whole  the result of expose_state()
   void set_exposed(const std::shared_ptr<void>& whole) { exposed_ = whole; }
 
   /// Rows, slices and stages of this rank, and buffers.
   State of_model(const ModelHandle& handle) const;
-  /// Of these, or of a whole model. @throws CheckpointError for missing entries and other shapes
+  /// Loads a state of of_model(), or of a whole model. @throws CheckpointError for missing entries and other shapes
   void load_model(const ModelHandle& handle, const State& state) const;
   State of_optimizer(const ModelHandle& handle, const optim::Optimizer& optimizer) const;
-  /// Of one that of_optimizer() returned, here or in another layout, or of a file, which numbers whole parameters.
+  /// Loads a state of of_optimizer(), in this or another layout, or the state in a file, which numbers whole
+  /// parameters.
   void load_optimizer(const ModelHandle& handle, optim::Optimizer& optimizer, const State& state) const;
   static bool is_named(const State& optimizer);
-  /// The state of an optimizer in a file, as of_optimizer() would return it: this rank's parts by name.
+  /// Converts an optimizer's state in a file to the form of of_optimizer(): this rank's shards by name.
   State named_optimizer(const ModelHandle& handle, const State& file) const;
 
-  /// A state with the places of its tensors. Ranks other than the first keep models and optimizers alone.
+  /// A state with the positions of its tensors. Ranks other than the first keep only models and optimizers.
   ShardedState with_places(State state) const;
-  /// The box of this rank, of a tensor in a checkpoint.
+  /// The box that this rank holds of a tensor in a checkpoint.
   std::optional<ShardBox> box_of(const std::string& path, at::IntArrayRef sizes) const;
 
  private:
@@ -45,11 +47,11 @@ class TorchRunnerBase::ShardStates {
     TensorPlace place;
     std::vector<std::int64_t> own;  ///< sizes on this rank
   };
-  /// By name, of a model: parameters that are parts of a whole.
+  /// Parameters of a model that are shards of a whole, by name.
   using Parts = std::map<std::string, Part, std::less<>>;
   struct Found {
     const Part* part = nullptr;
-    bool is_known = true;  ///< a name of this rank's model, or none of a model
+    bool is_known = true;  ///< a name in this rank's model, or a name outside models
   };
   const std::map<std::string, Parts>& parts() const;
   std::map<std::string, NamedTensors> names() const;

@@ -21,22 +21,22 @@
 namespace danling::inline v0::detail {
 
 /// The grid that the config describes, with the domains of DanLing and "replicas": the ranks with the same rows.
-/// @throws ConfigError, with the arithmetic, when it does not fit the world size
+/// @throws ConfigError, with the product, when it does not match the world size
 ParallelTopology grid_topology(std::int64_t world_size, std::int64_t rank, std::vector<ParallelAxis> axes);
 
-/// A type of `fsdp.mp_policy`; undefined for none.
+/// A dtype of `fsdp.mp_policy`; undefined if unset.
 at::ScalarType shard_dtype(const std::optional<std::string>& name);
 
-/// Sums gradients over the axes of the domain `fsdp`; parameters are sharded over the axis `shard`. Slices (tensor,
-/// expert) and stages (pipeline) are the model's: they communicate by themselves.
+/// Sums gradients over the axes of the domain `fsdp`; shards parameters over the axis `shard`. Slices (tensor, expert)
+/// and stages (pipeline) belong to the model and communicate by themselves.
 class ShardedParallel : public Parallelism {
  public:
-  /// One axis, `shard`.
+  /// For one axis, `shard`.
   ShardedParallel(Group group, const FsdpConfig& fsdp);
-  /// Called by all ranks. @param world  whose ranks are those of the topology. @param tensor_plan  of models that do
-  /// not slice themselves
-  /// @param virtual_ranks  shards of each global batch, for axes replicate and shard alone: parameters then have the
-  /// same bits for every layout. @throws ConfigError for more processes than virtual ranks
+  /// Called by all ranks. @param world  has the ranks of the topology. @param tensor_plan  for models that do not slice
+  /// themselves
+  /// @param virtual_ranks  shards of each global batch, only with the axes replicate and shard: parameters then have
+  /// the same bits for every layout. @throws ConfigError for more processes than virtual ranks
   ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp,
                   std::vector<std::string> tensor_plan = {}, std::optional<std::int64_t> virtual_ranks = {});
 
@@ -49,28 +49,28 @@ class ShardedParallel : public Parallelism {
   bool reports() const override;
   std::int64_t reporting_ranks() const override { return context_.topology().domain_degree("fsdp"); }
   const ParallelContext& context() const { return context_; }
-  /// Of a pipeline, before data is loaded: whether this rank has its first stage, and its last one. By default the
-  /// first and last ranks have them.
+  /// For a pipeline, before data is loaded: sets whether this rank has the first and the last stage. Default: the first
+  /// and the last rank have them.
   void set_stages(bool has_first, bool has_last);
-  /// Whether this rank has the first or the last stage of the pipeline.
+  /// True when this rank has the first or the last stage of the pipeline.
   bool reads_data() const { return has_first_stage_ || has_last_stage_; }
-  /// Inside of a step, before a backward pass of a pipeline: whether its gradients are summed, where the window closes.
+  /// Inside a step, before a backward pass of a pipeline: sets whether its gradients are summed, if the window closes.
   void sync_gradients(bool last);
   bool sums_gradients() const override { return true; }
   bool sums_in_backward() const override { return true; }
   bool has_same_weights() const override;
-  /// Stages are not at one place, so a rank without a batch could not follow what others gather.
+  /// Stages run at different times, so a rank without a batch could not follow what others gather.
   bool needs_equal_batches() const override;
   bool needs_every_backward() const override { return true; }
   bool computes_shards() const override { return !shards_.empty(); }
 
-  /// @throws ConfigError for a model that is no torch::nn module, DistributedError when models differ.
+  /// @throws ConfigError for a model that is not a torch::nn module, DistributedError when models differ
   void prepare(ModelHandle& model, at::Device device) override;
-  /// Before prepare(), for a runner that cuts the model into slices or stages: moves it to the device and makes it that
-  /// of rank 0. prepare() then leaves this out. Called by all ranks.
+  /// Before prepare(), for a runner that cuts the model into slices or stages: moves it to the device and copies rank
+  /// 0's weights, which prepare() then skips. Called by all ranks.
   void prepare_whole(ModelHandle& model, at::Device device);
   NamedTensors trained_parameters(const ModelHandle& model) const override;
-  /// @throws ConfigError for an optimizer of whole parameters, or whose rule needs them
+  /// @throws ConfigError for an optimizer over whole parameters, or whose rule needs them
   void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) override;
 
   std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes) override;
@@ -111,10 +111,10 @@ class ShardedParallel : public Parallelism {
   struct Exposed;
   struct Sharded {
     std::unique_ptr<ShardedModel> model;
-    std::set<const c10::TensorImpl*> trained;  // what its optimizer updates
+    std::set<const c10::TensorImpl*> trained;  // updated by its optimizer
     SharedBuffers buffers;
     std::optional<ShardBuffers> of_shards;  // with virtual ranks, in place of `buffers`
-    bool is_stale = false;                  // since an update: parameters of stage 1 and 2
+    bool is_stale = false;                  // an update has changed parameters of stage 1 or 2 since
 
     bool is_of(const optim::Optimizer& optimizer) const;
   };
@@ -130,7 +130,7 @@ class ShardedParallel : public Parallelism {
   bool owns(const at::Tensor& trained) const;
 
   FsdpConfig options_;
-  std::vector<Subtree> shards_;  // of each rank; empty without virtual ranks
+  std::vector<Subtree> shards_;  // by rank; empty without virtual ranks
   std::vector<std::string> tensor_plan_;
   ParallelContext context_;
   bool is_cut_by_runner_ = false;
@@ -142,12 +142,12 @@ class ShardedParallel : public Parallelism {
   std::vector<Sharded> models_;
   std::vector<std::unique_ptr<ShardedModel::Step>> steps_;
   std::weak_ptr<void> exposed_;
-  std::map<const optim::Optimizer*, State> states_;  // whole ones, while exposed
-  std::int64_t source_ = -1;                         // the first rank that has batches, by the last packet
-  bool has_ended_ = false;                           // this rank's pass
+  std::map<const optim::Optimizer*, State> states_;  // full states, while exposed
+  std::int64_t source_ = -1;                         // first rank that has batches, from the last packet
+  bool has_ended_ = false;                           // the pass of this rank
   bool syncs_ = true;                                // the window closes with the step in progress
-  bool announces_ = false;                           // the collectives of the step in progress
-  const Group* announced_to_ = nullptr;              // the ranks that hear of them
+  bool announces_ = false;                           // announces the collectives of the step in progress
+  const Group* announced_to_ = nullptr;              // the ranks that receive the announcements
 };
 
 }  // namespace danling::inline v0::detail

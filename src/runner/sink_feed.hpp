@@ -1,4 +1,4 @@
-// The events of a run as records for its sinks.
+// Sends the events of a run to its sinks as records.
 #pragma once
 
 #include <chrono>
@@ -19,17 +19,17 @@ namespace danling::inline v0::detail {
 /// The telemetry of a line: "timestamp", seconds since 1970 with three decimal places.
 Result time_stamp();
 
-/// On the main process, from the beginning of training on. Each sink has a thread; see SinkThread.
+/// On the main process, from the start of training on. Each sink has a thread; see SinkThread.
 class SinkFeed : public Callback {
  public:
-  /// @param recorded_lines  lines of metrics.jsonl, waiting ones too; nothing where none is written
-  /// @param in_step  whether a step or window is open
+  /// @param recorded_lines  lines of metrics.jsonl, including unwritten ones; empty if none is written
+  /// @param in_step  true while a step or window is open
   SinkFeed(Logger& logger, std::function<std::optional<std::int64_t>()> recorded_lines, std::function<bool()> in_step)
       : logger_(logger), recorded_lines_(std::move(recorded_lines)), in_step_(std::move(in_step)) {}
 
   /// @throws ConfigError for null
   void add(std::shared_ptr<Sink> sink);
-  /// Whether there are sinks that take records now.
+  /// True when there are sinks that take records now.
   bool is_active() const { return begun_ && !sinks_.empty(); }
 
   std::string name() const override { return "sinks"; }
@@ -41,20 +41,20 @@ class SinkFeed : public Callback {
   void on_stop(const StopEvent& event) override { end_at(event, "stopped"); }
   void on_exception(const ExceptionEvent& event) override { end_at(event, "crashed", event.error.what()); }
 
-  /// What the run says of its end, when that is not what training said.
+  /// Sets the run's final status, if it differs from that of training.
   void set_status(const std::string& status, const std::string& error);
-  /// A record of the program, at the present step; no effect before training begins.
+  /// Sends a record of the program, at the current step; no effect before training begins.
   void post(BaseRunner& runner, SinkRecord record);
-  /// The same for one that a sink's thread builds, from so many bytes; it may be dropped.
+  /// Sends a record of `bytes` that a sink's thread builds with `make`; it may be dropped.
   void post_late(BaseRunner& runner, std::size_t bytes, bool histogram, std::function<SinkRecord()> make);
-  /// A line of metrics.jsonl, which has been appended where there is one.
+  /// Sends a line of metrics.jsonl, which is already appended if there is a file.
   void post_line(BaseRunner& runner, ScalarRecord record);
   const EndRecord& end() const { return end_; }
-  /// Sends the end, and waits for the sinks at most so long.
+  /// Sends the end and waits for the sinks, at most for `most`.
   void close(std::chrono::milliseconds most);
 
  private:
-  /// Of a record without a line of metrics.jsonl.
+  /// Position of a record without a line in metrics.jsonl.
   struct Place {
     double time;
     std::int64_t global_step, line;
@@ -79,14 +79,14 @@ class SinkFeed : public Callback {
     std::unique_ptr<SinkThread> thread;
     bool wants_histograms;
   };
-  std::vector<Entry> threads_;  // of each sink, once training has begun here
-  std::size_t started_ = 0;     // sinks that have one, or could have none
+  std::vector<Entry> threads_;  // by sink, once training has begun here
+  std::size_t started_ = 0;     // sinks that have a thread, or whose thread could not start
   RunInfo info_;
   std::vector<std::string> train_splits_;
   EndRecord end_{.status = "stopped"};
   bool begun_ = false;
-  std::optional<std::int64_t> restored_to_;  // the step of a checkpoint that was loaded since the last record
-  std::int64_t lines_ = 0;                   // of metrics.jsonl, counted where none is written
+  std::optional<std::int64_t> restored_to_;  // step of a checkpoint that was loaded since the last record
+  std::int64_t lines_ = 0;                   // of metrics.jsonl; counted here if none is written
 };
 
 }  // namespace danling::inline v0::detail

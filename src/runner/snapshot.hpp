@@ -1,4 +1,4 @@
-// Snapshot of a loop in a checkpoint: its place in the epoch and the measurements of the pass in progress.
+// Snapshot of a loop in a checkpoint: its position in the epoch and the measurements of the pass in progress.
 #pragma once
 
 #include <danling/runner/torch_runner_base.hpp>
@@ -10,7 +10,7 @@ class TorchRunnerBase::Snapshot {
   explicit Snapshot(TorchRunnerBase& runner) : runner_(runner) {}
 
   State save() const;
-  /// Of this rank, for `save` on the first one; null outside of a pass.
+  /// The state of this rank, which `save` on the first rank stores; null outside a pass.
   State save_pass() const;
   void load(const State& state);
 

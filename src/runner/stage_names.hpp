@@ -1,4 +1,4 @@
-// Stages of a pipeline by names of modules, as the config lists them, and their number.
+// Stages of a pipeline by module names, as the config lists them, and their number.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,16 @@
 
 namespace danling::inline v0::detail {
 
-/// Of all ranks. @throws ConfigError for fewer than ranks, and a number that these do not divide
+/// Number of stages on all ranks. @throws ConfigError for fewer than ranks, or a number that the ranks do not divide
 std::int64_t stages_of(const ParallelConfig& config, const ParallelTopology& topology);
 
-/// "a, b.0" as names.
+/// Splits "a, b.0" into names.
 std::vector<std::string> names_in(std::string_view text);
 
-/// Every rank checks the stages of all, so that all throw the same error. A PipelineModel takes its names as it likes.
-/// @throws ConfigError for a stage without names, unknown and repeated names, a parameter in two stages, one in none,
-/// and modules of a Sequential that are not all there in its order
+/// Every rank checks the stages of all ranks, so that all throw the same error. A PipelineModel interprets its names
+/// itself.
+/// @throws ConfigError for a stage without names, unknown and repeated names, a parameter in two stages or in none, and
+/// modules of a Sequential that are incomplete or out of order
 void check_stage_names(const ModelHandle& whole, const std::vector<std::string>& stages);
 
 }  // namespace danling::inline v0::detail

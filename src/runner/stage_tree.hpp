@@ -10,11 +10,11 @@ class Module;
 
 namespace danling::inline v0::detail {
 
-/// Registers `module` in `root` under a name with dots; modules in between are made.
+/// Registers `module` in `root` under a dotted name; creates the modules in between.
 void adopt(torch::nn::Module& root, const std::string& name, const std::shared_ptr<torch::nn::Module>& module);
-/// The module at a path of names with dots; those that are missing are made.
+/// The module at a dotted path; creates missing modules.
 torch::nn::Module& made_child(torch::nn::Module& root, const std::string& path);
-/// Registers parameters, buffers and children of `from` in `into`, where both may have children of one name.
+/// Registers parameters, buffers and children of `from` in `into`; merges children of the same name.
 void adopt(torch::nn::Module& into, const torch::nn::Module& from);
 
 }  // namespace danling::inline v0::detail

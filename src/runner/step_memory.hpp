@@ -1,4 +1,4 @@
-// Memory that training takes: measured, and on the CPU limited.
+// Memory of training steps: measures it, and limits it on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace danling::inline v0::detail {
 
-/// Whether `error`, or one nested in it, means that memory ran out: on a device, or on the CPU.
+/// True when `error`, or one nested in it, reports out of memory, on a device or on the CPU.
 bool is_memory_error(const std::exception& error);
 
-/// Bytes that this process may still allocate on the CPU: the least of what the machine, the control group and
-/// RLIMIT_AS leave.
+/// Bytes that this process may still allocate on the CPU: the minimum of the limits of machine, control group and
+/// RLIMIT_AS.
 std::int64_t available_host_memory();
 
-/// Measures the tensors of a device while it lives. On the CPU it counts those allocated meanwhile, by an allocator
+/// Measures the tensors of a device for its lifetime. On the CPU it counts tensors allocated since, by an allocator
 /// around LibTorch's, which also enforces a limit: an allocation beyond it throws c10::OutOfMemoryError. Tensors may
-/// outlive it. One at a time; no other thread may begin to allocate tensors while it is constructed or destroyed.
+/// outlive it. One object at a time; no other thread may allocate its first tensor during construction or destruction.
 class StepMemory {
  public:
   /// @param limit  bytes, on the CPU
@@ -30,7 +30,7 @@ class StepMemory {
   StepMemory& operator=(const StepMemory&) = delete;
 
   void reset_peak();
-  /// Largest number of bytes since reset_peak(): on a device of all tensors, on the CPU of those counted.
+  /// Largest number of bytes since reset_peak(): on a device of all tensors, on the CPU of the counted ones.
   std::int64_t peak() const;
   /// Returns unused memory of a device to its driver.
   void release();

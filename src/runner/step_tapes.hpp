@@ -1,4 +1,4 @@
-// Recorded steps (`compile`): which are recorded, checked, replayed, or left as they are.
+// Recorded steps (`compile`): decides which steps are recorded, checked, replayed, or run eagerly.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ namespace detail {
 /// Seconds of a steady clock.
 double steady_seconds();
 
-/// How many steps of a kind run before it is recorded, and to compare its speed, by which clock. Tests have others.
+/// Number of eager steps before a kind is recorded and for timing, and the clock. Tests replace them.
 struct TapeSchedule {
   std::int64_t warm = 3, trial = 10;
   double (*now)() = steady_seconds;
@@ -34,31 +34,31 @@ struct TapeSchedule {
 TapeSchedule& tape_schedule();
 }  // namespace detail
 
-/// The tapes of a runner. A kind of step has a tape of its own: training, evaluation or inference, the layout of its
-/// batch, which parameters have or want gradients, which modules train. Each kind passes through the phases below;
-/// every step of them is a step of the run, with the same bits.
+/// The tapes of a runner. Each kind of step has a tape: training, evaluation or inference, the layout of its batch,
+/// which parameters have or need gradients, which modules train. Each kind passes through the phases below; every step
+/// in them is a step of the run, with the same bits.
 class TorchRunnerBase::StepTapes {
  public:
   explicit StepTapes(TorchRunnerBase& runner);
   ~StepTapes();
 
-  /// Null unless the config asks for recorded steps.
+  /// Null unless the config enables recorded steps.
   static std::shared_ptr<StepTapes> build(TorchRunnerBase& runner);
 
-  /// A loop begins: models, parameters or the criterion may be other ones than before.
+  /// Called when a loop begins: models, parameters or the criterion may have changed.
   void begin_loop();
-  /// Computes one step, by `eager` or by its tape. @param parts  of its batch, on their device
+  /// Runs one step, by `eager` or by its tape. @param parts  of its batch, on their device
   at::Tensor run(RunnerMode mode, const detail::BatchParts& parts, const std::function<at::Tensor()>& eager);
-  /// Sees the step that is recorded or checked; null in all others, and in what replays run as it is.
+  /// Observes a step that is recorded or checked; null in all other steps, and in the eager parts of replays.
   tape::StepObserver* observing() const { return tape::observer() == observing_ ? observing_ : nullptr; }
-  /// A step leaves numbers of its optimizers as they are expected to be; an update, and schedules in it, may not.
+  /// Records the optimizers' numbers as expected at the end of a step; an update and its schedules may change them.
   void expect_settings();
   void check_settings() const;
   /// Logs how many steps were replayed.
   void log_report();
   CompileReport report() const;
 
-  /// While it lives, steps run as they are.
+  /// Steps run eagerly for its lifetime.
   class EagerScope {
    public:
     explicit EagerScope(TorchRunnerBase& runner) : runner_(runner), tapes_(std::exchange(runner.tapes_, nullptr)) {}
@@ -72,10 +72,10 @@ class TorchRunnerBase::StepTapes {
   };
 
  private:
-  /// In their order; a kind that fails ends in the last one.
+  /// In order; a kind that fails goes to the last one.
   enum class Phase {
-    warm,    ///< runs as it is: many programs have kinds that come once
-    record,  ///< twice, to see what differs
+    warm,    ///< runs eagerly: many programs have kinds that occur once
+    record,  ///< twice, to find what differs
     check,   ///< eager and replayed, compared
     trial,   ///< eager, then replayed, timed
     replay,
@@ -85,18 +85,18 @@ class TorchRunnerBase::StepTapes {
     std::vector<std::int64_t> key;
     RunnerMode mode = RunnerMode::train;
     Phase phase = Phase::warm;
-    std::int64_t count = 0;                            ///< of steps in the phase
-    std::int64_t last_step = 0, last_loop = 0;         ///< their numbers
-    std::int64_t replays = 0;                          ///< since the tape was made
+    std::int64_t count = 0;                            ///< steps in the phase
+    std::int64_t last_step = 0, last_loop = 0;         ///< numbers of the last step and loop
+    std::int64_t replays = 0;                          ///< since the tape was built
     std::int64_t next_check = 10, unchecked = 0;       ///< replays
-    double eager_seconds = 0.0, replay_seconds = 0.0;  ///< the least of a trial
+    double eager_seconds = 0.0, replay_seconds = 0.0;  ///< minimum of a trial
     int lost_trials = 0;
-    int recorded_anew = 0;   ///< since other numbers of a batch came
-    int ended_early = 0;     ///< replays one after another whose condition did not hold
-    std::string left_since;  ///< why it cannot be replayed: of phase `eager`
+    int recorded_anew = 0;   ///< since other numbers occurred in a batch
+    int ended_early = 0;     ///< consecutive replays whose condition failed
+    std::string left_since;  ///< why it cannot be replayed (phase `eager`)
     std::optional<tape::Recording> first;
     std::vector<std::int64_t> counts;  ///< BatchParts::counts of the first recording
-    std::vector<bool> counts_bind;     ///< the second one had the same: nothing shows that the step does not read it
+    std::vector<bool> counts_bind;     ///< the second recording had the same: the step may read it
     std::unique_ptr<tape::Tape> tape;
   };
 
@@ -125,7 +125,7 @@ class TorchRunnerBase::StepTapes {
   void count_early_end(Kind& kind);
   void build_tape(Kind& kind, tape::Recording recording);
   void log_replays(const Kind& kind);
-  /// @param is_fault  the step cannot be replayed; else it need not be
+  /// @param is_fault  the step cannot be replayed; otherwise it could, but need not
   void leave_eager(Kind& kind, const std::string& why, bool is_fault);
   void check_whole(const Kind& kind) const;
   void explain(Kind& kind);
@@ -141,7 +141,7 @@ class TorchRunnerBase::StepTapes {
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::uint64_t models_ = 0, components_ = 0;
-  bool is_stale_ = true;  // `held_` and what follows from it
+  bool is_stale_ = true;  // `held_` and the members derived from it must be rebuilt
   std::uint64_t settings_ = 0;
   std::int64_t steps_ = 0, loops_ = 0;
   tape::StepObserver* observing_ = nullptr;

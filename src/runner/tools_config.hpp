@@ -1,4 +1,4 @@
-// Checks of options that a tool or option without its switch would not read.
+// Checks for options that have no effect because their tool or switch is off.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace danling::inline v0::detail {
 
-/// Of files and the command line alone: defaults of the program may stand without the switch.
+/// Only for files and the command line: defaults of the program may stand without the switch.
 /// @param changed  the top-level keys that these changed
 /// @throws ConfigError
 void check_tools(const RunnerConfig& config, const std::vector<std::string>& changed);
-/// Bounds of their options. @throws ConfigError
+/// Checks the ranges of the tools' options. @throws ConfigError
 void check_tools(const RunnerConfig& config);
 
 }  // namespace danling::inline v0::detail

@@ -16,15 +16,15 @@ class TorchRunnerBase::TrainPass {
 
   void run(const std::string& split, bool resumed);
 
-  // Used by a host's loop too, which supplies the batches.
+  // Also used by a loop of the program, which supplies the batches.
   void begin(detail::LoopFrame& frame, bool resumed);
   OpenStep train(detail::LoopFrame& frame, const MicroBatch& micro_batch);
-  /// One micro-batch without records, events and saves; the finders use it too.
+  /// Runs one micro-batch without records, events and saves; the finders use it too.
   OpenStep run_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
-  /// Saves, evaluates or stops as callbacks requested: in one process at once, else as the ranks agreed.
+  /// Saves, evaluates or stops as callbacks requested: on one process at once, otherwise as the ranks agreed.
   void apply_requests(const StepPacket& agreed);
-  /// Takes part in the updates of other processes until all have ended the pass, or by steps until the target;
-  /// `whole`: in any case until all have.
+  /// Joins the updates of other processes until all have ended the pass, or in step mode until the target. @param whole
+  /// always until all have ended the pass
   void join(detail::LoopFrame& frame, bool whole = false);
   /// Restores the pass afterwards, generators included.
   void evaluate();
@@ -58,15 +58,15 @@ class TorchRunnerBase::TrainPass {
   void check_step_calls(const OpenStep& step) const;
   void notify_step(const detail::LoopFrame& frame, const OpenStep& step, const MicroBatch& micro_batch,
                    std::int64_t tokens);
-  /// Done in the pass: micro-batches, or by steps updates.
+  /// Done in the pass: micro-batches, or in step mode updates.
   std::int64_t done() const { return runner_.by_steps_ ? global_step_ - loop_.first_step : loop_.iteration; }
   bool trains_one_model() const { return runner_.learners_.size() == 1 && runner_.learners_.front().name.empty(); }
 
   TorchRunnerBase& runner_;
   LoopState& loop_;
   const std::int64_t& global_step_;
-  OpenStep joined_ = {};                  // of the micro-batch whose updates this rank joins
-  std::int64_t first_step_of_pass_ = -1;  // by steps; -1: the pass began before a checkpoint or in another round
+  OpenStep joined_ = {};                  // the micro-batch whose updates this rank joins
+  std::int64_t first_step_of_pass_ = -1;  // in step mode; -1: the pass began before a checkpoint or in another round
 };
 
 }  // namespace danling::inline v0

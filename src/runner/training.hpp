@@ -1,4 +1,4 @@
-// Parts shared by train() and a host's loop: preparation, due evaluations, errors.
+// Parts shared by train() and the program's loop: preparation, due evaluations, errors.
 #pragma once
 
 #include <exception>
@@ -14,14 +14,14 @@ class TorchRunnerBase::Training {
 
   /// @param hosted  in a loop of the program
   void prepare(bool hosted = false);
-  /// The part of it that steps need; the finders call it too.
+  /// The part of prepare() that steps need; the finders call it too.
   void prepare_steps();
-  /// Every epoch is evaluated; by steps, `evaluate_interval` decides, where the windows of several models are closed.
+  /// True after every epoch; in step mode at `evaluate_interval`, where the windows of all models are closed.
   bool evaluation_is_due() const;
-  /// The last save of a run. One that fails is an error of all ranks, which wait for it without a limit while the main
+  /// The last save of a run. A failure is an error on all ranks, which wait for it without a timeout while the main
   /// process lives.
   void save_last();
-  /// Drops the open windows, notifies callbacks and ranks, and rethrows the exception in flight.
+  /// Drops the open windows, notifies callbacks and ranks, and rethrows the current exception.
   /// @param began  callbacks have received on_run_begin
   [[noreturn]] void rethrow(bool began = true);
 

@@ -1,4 +1,4 @@
-// The same bits on any number of processes: every global batch is a fixed number of shards, each computed alone.
+// Virtual ranks: the same bits on any number of processes, since every global batch is a fixed number of shards.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace danling::inline v0::detail {
 /// The shards of each process. @throws ConfigError for more processes than virtual ranks
 std::vector<Subtree> shards_of_ranks(std::int64_t processes, std::int64_t virtual_ranks);
 
-/// Data parallel training over V virtual ranks, of which each process computes a subtree, one shard after another.
-/// Gradients and buffers are added along the tree of all shards; generators belong to a shard, not to a process.
+/// Data parallel training over V virtual ranks: each process computes a subtree of shards, one after another. Gradients
+/// and buffers are added along the tree of all shards; generators belong to a shard, not to a process.
 class VirtualRanks : public Parallelism {
  public:
   /// @throws ConfigError for more processes than virtual ranks
@@ -25,7 +25,7 @@ class VirtualRanks : public Parallelism {
 
   std::string_view name() const override { return "virtual ranks"; }
   AxisPlace data_share() const override;
-  /// The seed of the run on every rank: a shard has its own.
+  /// The run's seed on every rank, since each shard has a seed.
   std::uint64_t seed(std::uint64_t run_seed) const override { return run_seed; }
   bool sums_gradients() const override { return true; }
   bool computes_shards() const override { return true; }
@@ -51,7 +51,7 @@ class VirtualRanks : public Parallelism {
   std::chrono::milliseconds timeout_;
   std::unique_ptr<TreeSum> gradients_;
   std::optional<ShardBuffers> buffers_;
-  bool any_missing_ = true;  ///< by the last packet
+  bool any_missing_ = true;  ///< in the last packet
 };
 
 }  // namespace danling::inline v0::detail

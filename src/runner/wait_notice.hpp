@@ -1,4 +1,4 @@
-// A line in the log while this process waits for others at its start.
+// A log line while this process waits for others at its start.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Logs `text` once, unless it is destroyed within `patience`: a person who forgot a process must not guess.
+/// Logs `text` once, unless it is destroyed within `patience`, for a user who has not started a process.
 class WaitNotice {
  public:
   WaitNotice(Logger& logger, std::string text, std::chrono::milliseconds patience = std::chrono::seconds(5))

@@ -1,4 +1,4 @@
-// Ends a process whose loop hangs: logs where each rank is and what its threads do.
+// Ends a process whose loop hangs, after logging the position of each rank and what its threads do.
 #pragma once
 
 #include <sys/types.h>
@@ -21,14 +21,14 @@
 
 namespace danling::inline v0::detail {
 
-/// A thread that polls the counter of the loop's steps: micro-batches, evaluation batches and saves. Where none ends
-/// within the limit while a loop runs, the process ends with exit_hung. Time in which the process itself does not run
-/// (SIGSTOP, a debugger, a suspended machine) does not count.
+/// A thread that polls the loop's counter of micro-batches, evaluation batches and saves. If none ends within the limit
+/// while a loop runs, the process exits with exit_hung. Time in which the process does not run (SIGSTOP, a debugger, a
+/// suspended machine) does not count.
 class Watchdog {
  public:
   struct Options {
     std::chrono::duration<double> limit;
-    std::chrono::milliseconds answer_time = std::chrono::seconds(5);  ///< for the places of other ranks
+    std::chrono::milliseconds answer_time = std::chrono::seconds(5);  ///< for the positions of other ranks
     Logger& logger;
     Group group;
     std::shared_ptr<const LoopProgress> progress;
@@ -40,7 +40,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Of the thread that runs the loop.
+  // For the thread that runs the loop.
   /// @param log  path of this rank's log; empty without one
   void begin_loop(const std::string& log);
   void end_loop();
@@ -48,7 +48,7 @@ class Watchdog {
 
  private:
   void watch();
-  /// Where the loop is; with `waits`, also what it waits in.
+  /// Position of the loop; with `waits`, also the operation that it waits in.
   std::string place(bool waits);
   std::string who() const;
   void write_report(double seconds);
@@ -67,7 +67,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// A save, for its lifetime; it counts as a step.
+/// Marks a save for its lifetime; the save counts as a step.
 class WatchedSave {
  public:
   explicit WatchedSave(LoopProgress& progress) : progress_(progress), before_(progress.phase()) {

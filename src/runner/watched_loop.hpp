@@ -1,12 +1,12 @@
-// A loop that publishes where it is: for the watchdog of `comm.step_timeout_seconds`, and for the heartbeat.
+// A loop that publishes its position, for the watchdog of `comm.step_timeout_seconds` and for the heartbeat.
 #pragma once
 
 #include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
 
-/// Starts the watchdog's thread when needed, and lets it expect steps for the lifetime of the outermost scope: a pause
-/// between two calls of the program is not a hang. Without a watchdog and a heartbeat `watched_` is null.
+/// Starts the watchdog's thread when needed and makes it expect steps for the lifetime of the outermost scope: a pause
+/// between two calls of the program is not a hang. Without watchdog and heartbeat `watched_` is null.
 class TorchRunnerBase::WatchedLoop {
  public:
   explicit WatchedLoop(TorchRunnerBase& runner);
@@ -14,9 +14,9 @@ class TorchRunnerBase::WatchedLoop {
   WatchedLoop(const WatchedLoop&) = delete;
   WatchedLoop& operator=(const WatchedLoop&) = delete;
 
-  /// Watches `runner`, whose group is a new one. Called where `watched_` is null.
+  /// Watches `runner`, whose group is new. Requires that `watched_` is null.
   static void begin(TorchRunnerBase& runner);
-  /// The place in a pass, counted from 1. Called where `watched_` is set.
+  /// Publishes the position in a pass, counted from 1. Requires that `watched_` is set.
   static void mark_reading(TorchRunnerBase& runner, std::int64_t done);
   static void mark_computing(TorchRunnerBase& runner, std::int64_t done);
 

@@ -1,4 +1,4 @@
-// Accumulation windows of the models in training: opened by micro-batches, closed by updates.
+// Accumulation windows of the models in training: micro-batches open them, updates close them.
 #pragma once
 
 #include <string_view>
@@ -17,15 +17,15 @@ class TorchRunnerBase::Windows {
   Learner& find(std::string_view name, std::string_view operation);
   void begin(Learner& learner, const OpenStep& step);
   void step(Learner& learner, OpenStep& step);
-  /// After a step of several models: closes due windows of models that it did not step.
+  /// Called after a step of several models: closes due windows of models that the step did not update.
   void close_open(OpenStep& step);
-  /// Closes open windows when training ends before the data, as by steps with windows of several lengths.
+  /// Closes open windows when training ends before the data, as in step mode with windows of several lengths.
   void close_last();
   /// Joins the update of a rank that still has batches: `step.agreed` is its packet.
   void take_part(Learner& learner, OpenStep& step);
-  /// `micro_step` after this micro-batch: the last of a pass ends a whole window.
+  /// `micro_step` after this micro-batch: the last one of a pass ends a whole window.
   std::int64_t next_position(const OpenStep& step) const;
-  /// Weight of the open window, of the one model.
+  /// Weight of the open window, with one model.
   double open_weight() const;
   /// Counts a short window at the end of the data as a whole one, so that the next pass begins a new window.
   void align();
