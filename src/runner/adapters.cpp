@@ -194,7 +194,7 @@ void TorchRunnerBase::export_files(const State& weights, const std::filesystem::
     }
     copy_weights(own, kept.is_null() ? own : kept);
   };
-  // One file has one set of weights: the average that evaluation uses, where there is one.
+  // One file has one set of weights: the average that evaluation uses, if there is one.
   const auto chosen = [](const State& part) {
     State out = State::Map();
     const State* average = part.find("ema");

@@ -28,7 +28,7 @@ bool BaseRunner::Agreement::is_time_over() {
   return runner_.time_limit_.is_reached(save_seconds);
 }
 
-// The signal is read after the request, so that no stop by a signal lacks its name.
+// Reads the signal after the request, so that a stop by a signal always has its name.
 StepPacket BaseRunner::Agreement::packet_of_stop() const {
   if (!runner_.stop_requested()) [[likely]] {
     return {};
@@ -64,7 +64,7 @@ StepPacket BaseRunner::Agreement::agree(const Own& own) {
                                                 .timed_out = runner_.time_limit_.reached(),
                                                 .regroup = is_joined_by()});
   if (all.exhausted && !runner_.parallelism().sums_gradients()) [[unlikely]] {
-    // A rank whose pass is over alone cannot obey before all passes are.
+    // A rank that has ended its pass cannot stop before all passes have ended.
     all.signal = 0;
     all.regroup = all.stop = all.end = all.evaluate = all.save = all.timed_out = false;
   }
@@ -113,7 +113,7 @@ void BaseRunner::Agreement::report_failure(const std::exception& error) {
 }
 
 void BaseRunner::Agreement::report_failure(std::string_view words) {
-  if (runner_.parallelism().group().alone()) {  // or not met yet
+  if (runner_.parallelism().group().alone()) {  // or the processes have not joined yet
     return;
   }
   try {

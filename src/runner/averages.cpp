@@ -32,7 +32,7 @@ bool any_enabled(const Config& config) {
          });
 }
 
-// Options of `model`, or of one of `models`; none where the average is off.
+// Options of `model`, or of one of `models`; empty if the average is off.
 template <class Options>
 std::optional<Options> enabled_options(const AverageConfig<Options>& config, const std::string& model) {
   const auto section = model.empty() ? static_cast<const AverageSection<Options>&>(config) : config.for_name(model);
@@ -45,7 +45,7 @@ bool TorchRunnerBase::Averages::is_enabled(const RunnerConfig& config) {
   return any_enabled(config.ema) || any_enabled(config.swa);
 }
 
-// Not before the models are on their device.
+// Call it only after the models are on their device.
 detail::ModelAverages& TorchRunnerBase::Averages::all() {
   if (!runner_.averages_->built) {
     build();
@@ -70,14 +70,14 @@ void TorchRunnerBase::Averages::build() {
       const bool whole = parallelism.has_whole_parameters();
       made.ema.emplace(whole ? handle.named_state() : detail::trained_state(parallelism, handle),
                        whole ? handle.named_parameters() : parallelism.trained_parameters(handle), *options);
-      // Others read rows where they are, and slices have more than values.
+      // Other ranks read the rows at their addresses, and slices have more than values.
       runner_.averages_->keeps_memory = !whole || parallelism.splits_parameters() || !parallelism.can_expose();
       made.ema->set_keeps_memory(runner_.averages_->keeps_memory);
     }
     if (const auto options = enabled_options(runner_.config().swa, name)) {
       const auto state = handle.named_state();
       made.swa_options = resolved(*options, units(name));
-      // Its start in this run follows when training begins: a program that evaluates has no length.
+      // prepare() sets the start in this run: a program that only evaluates has no length.
       made.swa.emplace(state, handle.named_parameters(), made.swa_options, units(name).value_or(1));
       const bool script_statistics =
           handle.is_script() && std::any_of(state.begin(), state.end(),
@@ -128,7 +128,7 @@ std::int64_t TorchRunnerBase::Averages::position() const {
 
 // ---- training -------------------------------------------------------------------------------------------------------
 
-// Before the flag of an update that the device may have skipped is taken for the counters.
+// Called before the counters read the flag of an update that the device may have skipped.
 void TorchRunnerBase::Averages::update(Learner& learner) {
   const auto found = all().models.find(learner.name);
   if (found == all().models.end()) {
@@ -137,7 +137,7 @@ void TorchRunnerBase::Averages::update(Learner& learner) {
   auto& averages = found->second;
   if (averages.ema) {
     if (runner_.parallelism().splits_parameters() && runner_.parallelism().has_whole_parameters()) {
-      runner_.parallelism().end_updates();  // the average is of the whole ones
+      runner_.parallelism().end_updates();  // the average is over whole parameters
     }
     averages.ema->update(learner.unread_flag);
   }
@@ -147,7 +147,7 @@ void TorchRunnerBase::Averages::update(Learner& learner) {
   }
 }
 
-// Once: a run that was stopped in the evaluation has taken the epoch already.
+// Skips an epoch that is already averaged: the run was stopped in its evaluation.
 void TorchRunnerBase::Averages::end_epoch() {
   if (runner_.averages_ == nullptr || !by_epochs()) {
     return;
@@ -162,7 +162,7 @@ void TorchRunnerBase::Averages::end_epoch() {
 // ---- evaluation -----------------------------------------------------------------------------------------------------
 
 TorchRunnerBase::Averages::Scope::Scope(const TorchRunnerBase& runner, bool applied)
-    : runner_(const_cast<TorchRunnerBase&>(runner)) {  // the values of a model are not part of the runner's constness
+    : runner_(const_cast<TorchRunnerBase&>(runner)) {  // a model's values are not part of the runner's constness
   if (runner_.averages_ != nullptr) [[unlikely]] {
     before_ = runner_.averages_->applied;
     Averages(runner_).set_applied(applied && !runner_.averages_->disabled);
@@ -195,7 +195,7 @@ void TorchRunnerBase::Averages::set_applied(bool applied) {
       average->apply();
     }
   }
-  Adapters(runner_).use_present();  // the layers hold the sum of base and exchanged adapters
+  Adapters(runner_).use_present();  // the layers hold base weights plus the exchanged adapters
   if (runner_.autocast_dtype_) {
     clear_autocast_cache();
   }

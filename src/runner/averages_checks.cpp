@@ -1,4 +1,4 @@
-// Warnings about averages that a run never makes.
+// Warnings about averages that a run never computes.
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/averages.hpp"
@@ -43,7 +43,7 @@ void TorchRunnerBase::Averages::end() {
     if (!average.is_never()) {
       runner_.logger().warning(concat("runner.averages: the run has ended before the first average of ",
                                       average.section, ", at ", average.unit, " ", average.first(),
-                                      ": its results and exports are without it"));
+                                      ": its results and exports do not use it"));
     }
   }
 }

@@ -1,4 +1,4 @@
-// SWA's start in a run, and the schedule that takes over there.
+// The start of SWA in a run, and its schedule.
 #include <tuple>
 #include <utility>
 
@@ -19,7 +19,7 @@ void TorchRunnerBase::Averages::prepare() {
     }
     auto& swa = *averages.swa;
     swa.set_start(optim::first_update(averages.swa_options, units(name)));
-    // An average begins after its start.
+    // The first average follows the start.
     if (swa.has_average() ? swa.updates() <= swa.start() : swa.updates() < swa.start() && averages.swa_scheduler) {
       begin_again(name, averages);
     }
@@ -28,7 +28,7 @@ void TorchRunnerBase::Averages::prepare() {
   begin_schedules();
 }
 
-// The run was extended: its last part is another one.
+// Restarts SWA: the run was extended, so its last part has moved.
 void TorchRunnerBase::Averages::begin_again(const std::string& name, detail::AveragesOfModel& averages) {
   State empty;
   empty["weights"] = State();
@@ -46,7 +46,8 @@ void TorchRunnerBase::Averages::begin_again(const std::string& name, detail::Ave
   }
 }
 
-// Those without SWALR: of a schedule that knows them by the position, else the last before SWALR took over.
+// Restores the rates without SWALR: from the schedule if it is a function of the position, else the last ones before
+// SWALR.
 void TorchRunnerBase::Averages::restore_rates(Learner& learner, const detail::AveragesOfModel& averages) {
   auto& groups = learner.optimizer->param_groups();
   for (std::size_t i = 0; i < groups.size() && groups.size() == averages.rates.size(); ++i) {
@@ -78,7 +79,8 @@ void TorchRunnerBase::Averages::bind_schedule(Learner& learner, detail::Averages
   if (!averages.swa || !options.lr || averages.swa->updates() < averages.swa->start()) {
     return;
   }
-  // A run that was stopped in an evaluation has averaged its epoch: the schedule still steps at the end of it.
+  // A run that was stopped in an evaluation has averaged its epoch, but the schedule still steps at the end of the
+  // epoch.
   if (averages.swa_scheduler == nullptr && by_epochs() && averages.swa->updates() > runner_.state_.train.epoch) {
     return;
   }
@@ -97,7 +99,7 @@ void TorchRunnerBase::Averages::bind_schedule(Learner& learner, detail::Averages
   learner.scheduler_by_step = !by_epochs();
 }
 
-// In the middle of training (a roll-back) the learner gets its schedule of that time.
+// During training (a roll-back) restores the learner's schedule of that time.
 void TorchRunnerBase::Averages::load_schedule(const std::string& name, detail::AveragesOfModel& averages,
                                               const State* saved) {
   const auto previous = std::exchange(averages.swa_scheduler, nullptr);

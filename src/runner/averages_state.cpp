@@ -1,4 +1,4 @@
-// Averages of the weights in a checkpoint: the weights under 'ema' and 'swa', their counts under 'averages'.
+// Averages of the weights in a checkpoint: weights under 'ema' and 'swa', counts under 'averages'.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -55,7 +55,7 @@ void TorchRunnerBase::Averages::load(const std::string& name, const State& part)
     load(name, "ema", *averages.ema, part, counters);
   }
   if (averages.swa && !runner_.excluded_from_loading("swa")) {
-    // An exported model has one average, that of its evaluation.
+    // An exported model contains one average, the one that evaluation used.
     const bool exported = counters == nullptr && part.find("swa") == nullptr && !averages.ema;
     load(name, exported ? "ema" : "swa", *averages.swa, part, counters);
     const State* own = counters != nullptr ? counters->find("swa") : nullptr;
@@ -73,7 +73,7 @@ void TorchRunnerBase::Averages::load(const std::string& name, const std::string&
   const std::int64_t position = key == "swa" ? this->position() : runner_.state_.train.global_step;
   State own;
   own["weights"] = has_weights ? as_averaged(name, *weights) : State();
-  own["n_averaged"] = has_weights ? std::max<std::int64_t>(position, 1) : 0;  // of a program or another release
+  own["n_averaged"] = has_weights ? std::max<std::int64_t>(position, 1) : 0;  // 'ema' of a program or another release
   own["updates"] = position;
   for (const char* count : {"n_averaged", "updates", "left_out"}) {
     if (const State* saved = counts != nullptr ? counts->find(count) : nullptr) {
@@ -125,7 +125,7 @@ State TorchRunnerBase::Averages::as_averaged(const std::string& name, const Stat
     const auto& [key, rows] = trained[at];
     const State* saved = weights.find(key);
     if (saved == nullptr && rows.numel() == 0 && state[at].second.dim() == 0) {
-      own[key] = rows.detach();  // another rank has the scalar
+      own[key] = rows.detach();  // another rank holds the scalar
     } else if (saved != nullptr && saved->is_tensor()) {
       const at::Tensor part = parallelism.part_of(rows, saved->tensor());
       own[key] = part.numel() == rows.numel() ? part.reshape(rows.sizes()) : part;
@@ -174,7 +174,7 @@ State TorchRunnerBase::Averages::weights_of(const std::string& name, const optim
     } else if (part.numel() > 0) {
       out[key] = part.reshape({});
     } else {
-      out.map().erase(key);  // another rank has the scalar
+      out.map().erase(key);  // another rank holds the scalar
     }
   }
   return out;
@@ -186,7 +186,7 @@ std::shared_ptr<void> TorchRunnerBase::Averages::expose(std::shared_ptr<void> pa
   }
   detail::ModelAverages& averages = all();
   if (!averages.whole.empty()) {
-    return parameters;  // inside of another
+    return parameters;  // inside another scope
   }
   for (auto& [name, of_model] : averages.models) {
     if (of_model.ema && of_model.ema->has_average()) {

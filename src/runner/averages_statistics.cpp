@@ -1,4 +1,4 @@
-// Statistics of batch normalization for the equal average of the weights, which no training step has seen.
+// Batch normalization statistics for SWA: no training step has computed them.
 #include <algorithm>
 
 #include <danling/optim/batch_norm_statistics.hpp>
@@ -80,7 +80,7 @@ void TorchRunnerBase::Averages::estimate_statistics() {
 }
 
 std::int64_t TorchRunnerBase::Averages::batch_limit(const data::LoaderBase& loader) const {
-  // One pass serves all models.
+  // One pass estimates the statistics of all models.
   std::int64_t batches = 0;
   bool limited = true;
   for (const auto& [name, averages] : runner_.averages_->models) {

@@ -1,4 +1,4 @@
-// The checkpoint of the best result: keeps best.pth and best.json in agreement, and loads the best weights.
+// The checkpoint of the best result: keeps best.pth and best.json consistent, and loads the best weights.
 #include <utility>
 
 #include <danling/checkpoint/manager.hpp>
@@ -13,7 +13,8 @@ namespace {
 
 std::string suffix(const std::string& average) { return average.empty() ? "" : concat(", ", average); }
 
-// The weights of a model in a checkpoint, and as 'ema' the average that its evaluation used: `average`, if any.
+// Adds the weights of a model in a checkpoint and, as 'ema', the average that its evaluation used; its name is
+// `average`.
 void add_weights(const State& saved, State& out, std::string& average) {
   const auto copy = [&](const std::string& from, const char* to) {
     const State* own = from.empty() ? nullptr : saved.find(from);
@@ -24,7 +25,7 @@ void add_weights(const State& saved, State& out, std::string& average) {
   };
   copy("model", "model");
   const State* averages = saved.find("averages");
-  const std::string used = averages != nullptr ? averages->at("evaluated").string() : "ema";  // the program's
+  const std::string used = averages != nullptr ? averages->at("evaluated").string() : "ema";  // the program's `ema`
   if (copy(used, "ema") && average != "swa") {
     average = used;
   }
@@ -102,7 +103,7 @@ void BaseRunner::Saver::export_best() {
 }
 
 void BaseRunner::Saver::export_files() {
-  // Of shards the manager writes model.safetensors.
+  // For sharded checkpoints the manager writes model.safetensors.
   if (runner_.is_main_process() && !runner_.saves_shards() && runner_.config().record &&
       !runner_.config().checkpoint.load_only) {
     const auto& exported = runner_.services_->exported;
@@ -110,7 +111,7 @@ void BaseRunner::Saver::export_files() {
   }
 }
 
-// Makes best.pth and best.json hold the same result; warns when it is not the best result.
+// Makes best.pth and best.json hold the same result; logs a warning if it is not the best result.
 void BaseRunner::Saver::reconcile_best() {
   auto& services = *runner_.services_;
   const std::string previous = std::exchange(runner_.unsaved_best_, {});

@@ -14,7 +14,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// The class name without its scope, which ends at the last `::` outside of brackets.
+// The class name without its scope, which ends at the last `::` outside brackets.
 std::string unqualified(const std::string& name) {
   std::size_t begin = 0;
   int depth = 0;
@@ -33,8 +33,8 @@ std::string unqualified(const std::string& name) {
 Callback::~Callback() = default;
 
 std::vector<std::pair<std::string, at::Tensor>> GradientsEvent::parameters() const {
-  auto& trained = static_cast<TorchRunnerBase&>(runner);  // no other runner sends it
-  // The module's own parameters would gather here, which one rank alone must not, and have no gradients.
+  auto& trained = static_cast<TorchRunnerBase&>(runner);  // only a TorchRunnerBase sends this event
+  // The module's own parameters would be gathered here, which needs all ranks, and have no gradients.
   return trained.parallelism().trained_parameters(model.empty() ? trained.model : trained.models.at(model));
 }
 
@@ -132,7 +132,7 @@ void CallbackList::rethrow(const Entry& entry, std::string_view expected) {
   } catch (...) {
     fail_with("not a std::exception");
   }
-  std::abort();  // fail() throws
+  std::abort();  // not reached: fail() throws
 }
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// Warnings and errors about runs that would otherwise fail silently.
+// Warnings and errors for runs that would otherwise fail silently.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
@@ -42,22 +42,22 @@ bool is_empty(const Result& counts) {
 
 void TorchRunnerBase::Checks::not_training(std::string_view operation) const {
   check<StateError>(!runner_.training_, operation,
-                    "expected a call after train() or train_on_batch() has returned or thrown, got one inside of it");
+                    "expected a call after train() or train_on_batch() has returned or thrown, got one during it");
 }
 
-// `dl::run` acts on these keys before it trains; another program would train instead.
+// `dl::run` runs these tools before it trains; another program would ignore the keys and train.
 void TorchRunnerBase::Checks::no_tool(std::string_view operation) const {
   const RunnerConfig& config = runner_.config();
   for (const auto& [set, key, call] :
        {std::tuple(config.summary, "summary", "summarize"), std::tuple(config.find_lr.enabled, "find_lr", "find_lr"),
         std::tuple(config.find_batch_size.enabled, "find_batch_size", "find_batch_size")}) {
     check<ConfigError>(!set || runner_.services().called_tools.contains(key), operation, "expected a call of ", call,
-                       "() before training where '", key, "' is set, got none; dl::run makes it in place of training");
+                       "() before training with '", key, "' set, got none; dl::run calls it instead of training");
   }
 }
 
 void TorchRunnerBase::Checks::shards(std::string_view operation, bool in_loop_of_runner) const {
-  for (const std::string_view axis : {"context", "pipeline"}) {  // batches of a program are not cut
+  for (const std::string_view axis : {"context", "pipeline"}) {  // batches of a program's loop are not cut
     check<ConfigError>(in_loop_of_runner || runner_.parallelism().axis(axis).size == 1, operation,
                        "expected training by train() with parallel.axes.", axis, " above 1, got a loop of the program");
   }
@@ -93,7 +93,7 @@ std::string TorchRunnerBase::Checks::kinds_of_metrics() const {
   return join(out);
 }
 
-// All ranks read the same list and throw alike.
+// All ranks read the same list and throw the same error.
 void TorchRunnerBase::Checks::same_loop(std::string_view operation, std::string_view split) const {
   if (runner_.group().alone()) {
     return;
@@ -109,7 +109,7 @@ void TorchRunnerBase::Checks::same_loop(std::string_view operation, std::string_
   }
 }
 
-// All ranks read the same list and throw alike.
+// All ranks read the same list and throw the same error.
 void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
   if (runner_.group().alone()) {
     return;
@@ -139,9 +139,9 @@ void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
     for (const std::string& name : names) {
       const std::int64_t of_first = first.number(), own = theirs.number();
       if (of_first != own) {
-        detail::fail_agreed<ConfigError>(true, "runner.train", "expected as many samples in split ", quote(name),
-                                         " on all ranks, which each read a part of them, got ", of_first,
-                                         " on rank 0 and ", own, " on rank ", rank,
+        detail::fail_agreed<ConfigError>(true, "runner.train", "expected the same number of samples in split ",
+                                         quote(name), " on all ranks, since each rank reads a part of them, got ",
+                                         of_first, " on rank 0 and ", own, " on rank ", rank,
                                          "; give every process the whole dataset");
       }
     }
@@ -181,7 +181,7 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
 void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Result& averages) {
   runner_.settle_counters();
   const double* loss = averages.number("loss");
-  // A policy judges the loss of an open window at its end.
+  // The policy checks the loss of an open window at the end of the window.
   const bool judged = runner_.loss_policy_ != nullptr && !runner_.is_settled();
   if (loss != nullptr && !std::isfinite(*loss) && !judged) {
     const std::string place = concat("split ", quote(frame.split()), ", epoch ", runner_.state_.train.epoch + 1,
@@ -215,7 +215,7 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
         concat(reason, runner_.skipped_updates_ - runner_.skips_logged_, " updates were skipped by step ",
                runner_.state_.train.global_step, ", ", runner_.skipped_updates_, " in all (", policy, ")");
     if (scale >= 1) {
-      runner_.logger().info(text);  // how the scale finds its value
+      runner_.logger().info(text);  // normal while the scale adapts
     } else {
       runner_.logger().warning(text);
     }
@@ -223,7 +223,7 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
   }
 }
 
-// Warned at the end of a training pass: without an update the run may otherwise continue for a week in vain.
+// Called at the end of a training pass: without an update a run could continue for days in vain.
 void TorchRunnerBase::Checks::models_updated(std::string_view split) {
   for (const Learner& learner : runner_.learners_) {
     if (runner_.learners_.size() > 1 && learner.updates == 0 && learner.skipped == 0 &&
@@ -254,7 +254,7 @@ void TorchRunnerBase::Checks::metrics_fed() {
   if (runner_.active_metrics_ != nullptr && is_empty(runner_.active_metrics_->count()) &&
       runner_.warned_.insert(concat("metrics ", runner_.split_)).second) {
     runner_.logger().warning(concat("the metrics of split ", quote(runner_.split_),
-                                    " got no values; call update_metrics in your own ",
+                                    " received no values; call update_metrics in your ",
                                     runner_.mode_ == RunnerMode::train ? "train_step" : "evaluate_step"));
   }
 }

@@ -16,21 +16,20 @@ void CompileConfig::fields(Fields& f) {
       .refuse("eager", "torch.compile's debugging backends (unset compile.enable)")
       .refuse("aot_eager", "torch.compile's debugging backends (unset compile.enable)")
       .refuse("cudagraphs", "CUDA graphs");
-  f("fullgraph", fullgraph,
-    "a step that cannot be recorded is an error; unset: it runs as it is, and the log says why");
+  f("fullgraph", fullgraph, "true: throw for a step that cannot be recorded; unset: run it eagerly and log the reason");
   f("dynamic", dynamic, "false: a tape for each shape; true is refused; unset: false");
-  f("mode", mode, "default or reduce-overhead: the same, whatever costs time besides the kernels is removed")
+  f("mode", mode, "default or reduce-overhead: the same effect, overhead besides the kernels is removed")
       .choices({"default", "reduce-overhead"})
       .refuse("max-autotune", "choosing kernels by their time, which changes bits")
       .refuse("max-autotune-no-cudagraphs", "choosing kernels by their time, which changes bits");
-  f("memory_policy", memory_policy, "default: results lie in memory that is planned once").choices({"default"});
+  f("memory_policy", memory_policy, "default: results use memory that is planned once").choices({"default"});
   f("verify", verify,
-    "replays that are compared with the eager step bit for bit before a tape is used; some later ones are too; 0: none "
-    "at all")
+    "first replays of a tape, which are compared with eager steps bit by bit; some later replays are too; 0: no "
+    "comparison")
       .at_least(0);
   f("cache_size", cache_size,
-    "kinds of steps that a run replays: one for each shape of batch, in training and evaluation; others run as they "
-    "are")
+    "kinds of steps that a run replays: one for each batch shape, in training and evaluation; others run "
+    "eagerly")
       .at_least(1);
   f("explain", explain, "log the calls of each tape after 20 replays, with memory and times");
   detail::reserve(f, detail::reserved_keys().compile);

@@ -30,10 +30,10 @@
 
 namespace danling::inline v0 {
 TorchRunnerBase::~TorchRunnerBase() {
-  pass_ = nullptr;  // overrides are destroyed: the pass must not resume
+  pass_ = nullptr;  // overrides no longer exist: the pass must not resume
 }
 
-// In place: the optimizer of a program that built one refers to the parameters.
+// In place: an optimizer that the program built refers to the parameters.
 void TorchRunnerBase::convert_weights(c10::ScalarType dtype) const {
   const at::NoGradGuard no_grad;
   const auto convert = [dtype](const NamedTensors& tensors) {

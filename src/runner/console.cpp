@@ -17,7 +17,7 @@ void ConsoleObserver::on_run_begin(const RunEvent& event) {
   plan_ = {runner.epochs(), runner.steps(), runner.config().evaluate_interval, {}};
   for (const auto& split : event.evaluate_splits) {
     std::int64_t batches = runner.split_length(split).value_or(0);
-    if (!plan_.epochs && plan_.steps && !plan_.evaluate_interval) {  // the last evaluation is of a part
+    if (!plan_.epochs && plan_.steps && !plan_.evaluate_interval) {  // the final evaluation covers part of a split
       const std::int64_t part = std::max<std::int64_t>(*plan_.steps / 20, 1);
       batches = batches > 0 ? std::min(batches, part) : part;
     }
@@ -45,7 +45,7 @@ ProgressRun ConsoleObserver::place(const BaseRunner& runner) const {
   return out;
 }
 
-// Without one in progress.
+// Not counting an evaluation in progress.
 std::int64_t ConsoleObserver::evaluations_left(const BaseRunner& runner, const std::string& split) const {
   const RunnerTrainState& train = runner.state().train;
   if (plan_.epochs) {
@@ -111,7 +111,7 @@ void ConsoleObserver::end() {
 
 void ConsoleObserver::on_log(const LogEvent& event) {
   if (!event.iteration) {
-    return;  // the result follows
+    return;  // the result line follows
   }
   ProgressNumbers numbers;
   for (const auto& [name, value] : event.values) {

@@ -46,14 +46,16 @@ void CriterionHandle::to(at::ScalarType dtype) const {
 
 void CriterionHandle::fail_types(const std::type_info* takes_prediction, const std::type_info* takes_target,
                                  const std::type_info& prediction, const std::type_info& target) {
-  // Names the prediction's type, which is long, only when it does not fit.
+  // Names the type of the prediction, which is long, only when it does not match.
   const std::type_info& taken = takes_prediction == nullptr ? typeid(at::Tensor) : *takes_prediction;
   const bool fits = taken == prediction;
-  fail<StateError>("runner.criterion", "expected a criterion of (", fits ? "prediction" : detail::name_of(prediction),
-                   ", ", detail::name_of(target), "), got one of (", fits ? "prediction" : detail::name_of(taken), ", ",
-                   takes_target == nullptr ? "tensor" : detail::name_of(*takes_target), "); let ",
-                   fits ? "model_target(batch), beside the batch's type, return what it takes"
-                        : "model_output(prediction) and model_target(batch), beside their types, return what it takes");
+  fail<StateError>(
+      "runner.criterion", "expected a criterion of (", fits ? "prediction" : detail::name_of(prediction), ", ",
+      detail::name_of(target), "), got one of (", fits ? "prediction" : detail::name_of(taken), ", ",
+      takes_target == nullptr ? "tensor" : detail::name_of(*takes_target), "); let ",
+      fits
+          ? "model_target(batch), in the namespace of the batch's type, return what it takes"
+          : "model_output(prediction) and model_target(batch), in the namespaces of their types, return what it takes");
 }
 
 at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) {

@@ -75,7 +75,7 @@ void DataParallel::prepare(ModelHandle& model, at::Device device) {
 }
 
 void DataParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) {
-  // The program may have replaced some.
+  // The program may have replaced some optimizers.
   const auto is_gone = [&](const optim::Optimizer* known) {
     return std::find(optimizers.begin(), optimizers.end(), known) == optimizers.end();
   };
@@ -109,7 +109,7 @@ State DataParallel::state_dict() const {
   return out;
 }
 
-// The errors of all ranks together are what the sum has lost; those of some of them are not.
+// The error feedbacks of all ranks together are what the sum has lost; those of only some ranks are not.
 std::string DataParallel::load_state_dict(const State& state) {
   if (!options_.powersgd && !state.is_null()) {
     return Parallelism::load_state_dict(state);
@@ -126,7 +126,7 @@ std::string DataParallel::load_state_dict(const State& state) {
   for (std::size_t i = 0; i < order_.size(); ++i) {
     reducers_.at(order_[i])->load_powersgd_state(i < restored_.size() ? restored_[i] : PowerSGDState());
   }
-  return fits ? "" : "the error feedback of PowerSGD, which is that of another number of processes";
+  return fits ? "" : "the error feedback of PowerSGD, saved by another number of processes";
 }
 
 void DataParallel::begin_step(const WindowPlace& place) {
@@ -145,7 +145,7 @@ void DataParallel::set_loss_scale(const optim::Optimizer& optimizer, const at::T
 
 void DataParallel::begin_backward(const WindowPlace&) {
   for (const auto& [optimizer, reducer] : reducers_) {
-    // Sums do not begin where parameters were frozen or thawed: reduce_gradients sums those of today.
+    // If parameters were frozen or thawed, sums do not start here: reduce_gradients sums the current parameters.
     reducer->begin_backward(closes_ && reducer->covers(params_of(*optimizer)));
   }
 }
@@ -163,7 +163,7 @@ std::string DataParallel::why_not_recorded() const {
 StepPacket DataParallel::agree(const StepPacket& mine) {
   StepPacket packet = mine;
   for (const auto& [optimizer, reducer] : reducers_) {
-    // Of the one that is updated; a rank without batches does not know which.
+    // Of the optimizer that updates; a rank without batches does not know which one it is.
     const auto number = static_cast<std::size_t>(mine.learner);
     if (number >= learners_.size() || learners_[number] == optimizer) {
       packet.missing = packet.missing || reducer->is_missing();
@@ -182,7 +182,7 @@ void DataParallel::reduce_gradients(optim::Optimizer& optimizer) {
   const PendingScope pending("the sum of gradients");
   Reducer& reducer = reducer_of(optimizer);
   reducer.finish(any_missing_, any_late_);
-  // So the next window begins with the same buffers on all ranks, as do averages, evaluations and checkpoints.
+  // The next window, averages, evaluations and checkpoints then start from the same buffers on all ranks.
   if (source_ >= 0) {
     for (SharedBuffers& of_model : buffers_) {
       if (buffers_.size() == 1 || of_model.belong_to(optimizer)) {
@@ -193,7 +193,7 @@ void DataParallel::reduce_gradients(optim::Optimizer& optimizer) {
   }
 }
 
-// A model may have run after its update, or before that of another one whose graph still needed its buffers.
+// A model may have run after its update, or before the update of another model whose graph still needed its buffers.
 void DataParallel::end_updates() {
   if (std::exchange(has_stale_buffers_, false)) {
     for (SharedBuffers& of_model : buffers_) {
@@ -209,7 +209,8 @@ void DataParallel::drop_gradients(optim::Optimizer& optimizer) {
   Parallelism::drop_gradients(optimizer);
 }
 
-// Parameters may be frozen or thawed between updates, on all ranks alike. Those of a window keep their gradients.
+// Parameters may be frozen or thawed between updates, on all ranks alike. Parameters of an open window keep their
+// gradients.
 Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
   const auto params = params_of(optimizer);
   std::unique_ptr<Reducer>& reducer = reducers_[&optimizer];
@@ -221,7 +222,7 @@ Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
     check<StateError>(!reducer->has_started(), "runner.backward",
                       "expected parameters that are frozen or thawed between updates, got a change between backward() "
                       "and the update; change requires_grad after step(), or in on_step");
-    any_missing_ = true;  // a thawed parameter may be without gradient
+    any_missing_ = true;  // a thawed parameter may have no gradient
     state = reducer->powersgd_state();
     reducer.reset();
   } else {

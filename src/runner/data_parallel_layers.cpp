@@ -27,7 +27,7 @@ std::vector<std::pair<std::string, Layer>> synced_layers(const ModelHandle& mode
   return out;
 }
 
-// A message is the number of the layer and its share.
+// A message contains the number of the layer and its share.
 constexpr std::size_t number_size = sizeof(std::int64_t);
 
 std::int64_t layer_of(const std::string& message) {
@@ -103,7 +103,7 @@ void SyncedLayers::follow(const std::vector<std::string>& shares) {
   std::vector<std::string> of_layer;
   for (const std::string& message : shares) {
     if (!message.empty()) {
-      if (number >= 0 && layer_of(message) != number) {  // then the others fail too
+      if (number >= 0 && layer_of(message) != number) {  // the other ranks then fail too
         fail_elsewhere(number, of_layer.size(), concat(" at number ", layer_of(message) + 1));
       }
       number = layer_of(message);

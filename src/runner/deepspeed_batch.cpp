@@ -1,4 +1,4 @@
-// The arithmetic of DeepSpeed's batch sizes.
+// Computes DeepSpeed's batch sizes.
 #include "runner/deepspeed_fold.hpp"
 
 namespace danling::inline v0::detail {
@@ -21,7 +21,7 @@ void check_product(std::int64_t total, std::int64_t micro, std::int64_t steps, s
                      ", got ", total);
 }
 
-/// total / parts, which DeepSpeed rounds down and then refuses.
+/// Returns total / parts. DeepSpeed rounds down, then refuses the remainder.
 std::int64_t exact_share(std::int64_t total, std::int64_t parts, std::string_view arithmetic) {
   check<ConfigError>(total % parts == 0, batch_where, "expected 'deepspeed.train_batch_size' to be a multiple of ",
                      arithmetic, " = ", parts, ", got ", total);
@@ -35,15 +35,15 @@ DeepSpeedBatch resolve_deepspeed_batch(DeepSpeedSection& section, const DeepSpee
   const auto total = positive_count(section, "train_batch_size");
   const auto micro = positive_count(section, "train_micro_batch_size_per_gpu");
   const auto steps = positive_count(section, "gradient_accumulation_steps");
-  // A file that contradicts itself is an error before anything of it is replaced. In one that was read already the
-  // steps are 1, whatever the config accumulates.
+  // Checks that the file is consistent before it replaces any setting. After a first reading, the file has one step,
+  // whatever the config accumulates.
   if (total && micro && steps && *steps != 1) {
     check_product(*total, *micro, *steps, "gradient_accumulation_steps", world_size);
   }
   if (steps && *steps != 1) {
     warnings.push_back(
         "DeepSpeedRunner manages accumulation via config.accum_steps; overriding "
-        "deepspeed.gradient_accumulation_steps to 1");  // DanLing's words
+        "deepspeed.gradient_accumulation_steps to 1");  // DanLing's text
   }
   check<ConfigError>(!micro || !own.micro || *micro == *own.micro, batch_where,
                      "expected 'dataloader.batch_size' to be ", micro.value_or(0),

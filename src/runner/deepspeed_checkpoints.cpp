@@ -1,4 +1,4 @@
-// The manager of tagged checkpoints: when to save, under which tag, on which thread.
+// The manager of tagged checkpoints: decides when to save, under which tag, and on which thread.
 #include <danling/runner/deepspeed_checkpoints.hpp>
 
 #include <algorithm>
@@ -30,8 +30,7 @@ void check_tag_name(const std::string& name) {
                      std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == '/'; });
   check<ConfigError>(plain, "checkpoint.save", "expected a name for a directory, without folders, got ", quote(name));
   check<ConfigError>(!name.starts_with("ckpt-") && name != "best", "checkpoint.save",
-                     "expected a name other than those that are given by themselves (best, ckpt-...), got ",
-                     quote(name));
+                     "expected a name that is not reserved (best, ckpt-...), got ", quote(name));
 }
 
 }  // namespace
@@ -46,7 +45,7 @@ class DeepSpeedCheckpointManager::Tags {
         runner_yaml(std::move(yaml)),
         shared_(std::make_shared<Shared>(options.directory, std::move(store), owner)) {}
   ~Tags() {
-    thread_.reset();  // waits, or detaches the thread
+    thread_.reset();  // waits for the thread, or detaches it
     const std::lock_guard lock(shared_->mutex);
     shared_->owner = nullptr;
   }
@@ -163,7 +162,7 @@ bool DeepSpeedCheckpointManager::save_checkpoint(const CheckpointRequest& reques
     return false;
   }
   const bool model_only = request.last_step && own.last_save_model_only;
-  // A run cannot resume from a model, so it does not enter the history.
+  // A run cannot resume from a model, so a model does not enter the history.
   const auto history = due && request.history && !model_only ? history_name(request, interval) : std::nullopt;
   detail::TagPublication what;
   what.tag = history ? *history : best ? global_step_tag(request.global_step) : request.name;
@@ -220,7 +219,7 @@ std::optional<fs::path> DeepSpeedCheckpointManager::find_final_model(const fs::p
     return std::nullopt;
   }
   try {
-    // Only the last save of a run writes such a state.
+    // Only the last save of a run writes a state without counters.
     const State state = tags_->tags().load(directory / *latest);
     const bool has_model = state.find("model") != nullptr || state.find("models") != nullptr;
     return state.find("state") == nullptr && has_model ? std::optional(directory / *latest) : std::nullopt;

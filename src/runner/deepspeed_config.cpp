@@ -1,4 +1,4 @@
-// DeepSpeed's JSON as settings of a runner: batch sizes, precision, ZeRO stage, monitors.
+// Applies DeepSpeed's JSON to a config: batch sizes, precision, ZeRO stage, monitors.
 #include <danling/runner/deepspeed_config.hpp>
 
 #include <cmath>
@@ -53,12 +53,12 @@ void fold_fp16(detail::DeepSpeedFold& fold, detail::DeepSpeedSection fp16) {
   const auto hysteresis = fp16.integer("hysteresis").value_or(2);
   const auto lowest = fp16.number("min_loss_scale").value_or(1);
   const bool refills = fp16.boolean("consecutive_hysteresis").value_or(false);
-  fp16.boolean("auto_cast");  // inputs are always cast where a layer needs it
+  fp16.boolean("auto_cast");  // autocast always casts inputs
   const bool half_masters = fp16.boolean("fp16_master_weights_and_grads").value_or(false);
   fp16.finish();
   check<ConfigError>(!half_masters, fold_where, "expected no '", fp16.path(), ".fp16_master_weights_and_grads', got ",
                      "true, which is not available: the optimizer updates float32 weights");
-  check<ConfigError>(fixed >= 0, fold_where, "expected 0 (a scale that adapts) or more for '", fp16.path(),
+  check<ConfigError>(fixed >= 0, fold_where, "expected 0 (a dynamic scale) or more for '", fp16.path(),
                      ".loss_scale', got ", fixed);
   check<ConfigError>(window > 0, fold_where, "expected a number above 0 for '", fp16.path(),
                      ".loss_scale_window', got ", window);
@@ -72,7 +72,7 @@ void fold_fp16(detail::DeepSpeedFold& fold, detail::DeepSpeedSection fp16) {
   auto& scaler = config.scaler;
   const auto& standard = fold.defaults.scaler;
   if (fixed > 0) {
-    // The largest factor below 1 leaves a float32 scale as it is; an update that overflows is left out all the same.
+    // The largest factor below 1 leaves a float32 scale unchanged; an update that overflows is still skipped.
     set(scaler.init_scale, standard.init_scale, fixed, "init_scale", "loss_scale");
     set(scaler.backoff_factor, standard.backoff_factor, std::nextafter(1.0, 0.0), "backoff_factor", "loss_scale");
     set(scaler.growth_interval, standard.growth_interval, std::int64_t{2147483647}, "growth_interval", "loss_scale");
@@ -144,7 +144,7 @@ void fold_precision(detail::DeepSpeedFold& fold, detail::DeepSpeedSection& root,
   root.take("bfloat16");
   root.take("bf16");
   fold_autocast(fold, root.section("torch_autocast"));
-  if (!typed) {  // as DanLing: the other way round
+  if (!typed) {  // as in DanLing: the other way round
     const std::string_view name = fold.config.precision_name();
     if (name == "fp16" || name == "bf16") {
       effective[name]["enabled"] = true;
@@ -164,7 +164,7 @@ int fold_zero(detail::DeepSpeedSection zero) {
                        "gradients and states on the host, with stage 3");
     for (const char* tuning : {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline_read",
                                "pipeline_write", "fast_init", "ratio", "super_offload", "cpuadam_cores_perc"}) {
-      offload.take(tuning);  // of a device other than none
+      offload.take(tuning);  // for a device other than none
     }
     offload.finish();
   }
@@ -276,13 +276,13 @@ void detail::fold_deepspeed(RunnerConfig& config, const RunnerConfig& defaults, 
   }
   root.finish();
   if (config.checkpoint.backend == "dcp") {
-    notes.warnings.push_back("DeepSpeedRunner overrides checkpoint.backend to 'file'");  // DanLing's words
+    notes.warnings.push_back("DeepSpeedRunner overrides checkpoint.backend to 'file'");  // DanLing's text
   }
   config.checkpoint.backend = "file";
   config.deepspeed = std::move(effective);
   config.stack = "deepspeed";
   config.zero_stage = stage;
-  RunnerConfig actual = config;  // throws what the stack refuses
+  RunnerConfig actual = config;  // throws for settings that the stack refuses
   actual.deepspeed = {};
   apply_zero_stage(actual, stage);
   actual.base_validate();

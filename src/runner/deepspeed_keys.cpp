@@ -17,7 +17,7 @@ constexpr std::string_view own_units = "parameters are gathered by fsdp.units";
 constexpr std::string_view own_sums = "gradients are summed in buckets of the library's own size";
 constexpr std::string_view removed = "DeepSpeed has removed it";
 
-// Keys of DeepSpeed 0.19, and those that it removed. In the order of its documentation.
+// Keys of DeepSpeed 0.19, and keys that it removed, in the order of its documentation.
 constexpr DeepSpeedKey keys[] = {
     // Accepted: results do not depend on them.
     {"", "prescale_gradients", true, "", "gradients are summed in float32 and divided once"},
@@ -116,7 +116,7 @@ constexpr DeepSpeedKey keys[] = {
 
 std::string last_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
-/// Whether it asks for nothing: also `{}`, `{"enabled": false}`, and a mapping of such values.
+/// True if the value disables its feature: also `{}`, `{"enabled": false}`, and a mapping of such values.
 bool asks_nothing(const ConfigTree& tree, std::string_view neutral) {
   if (tree.is_null()) return true;
   if (tree.is_map()) {

@@ -1,4 +1,4 @@
-// DeepSpeed's section `optimizer` as `optim` of a config, with DeepSpeed's defaults.
+// Converts DeepSpeed's section `optimizer` to `optim` of a config, with DeepSpeed's defaults.
 #include <algorithm>
 
 #include <danling/core/suggest.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto optimizer_where = "deepspeed.config";
 
-/// Optimizers that DeepSpeed has and this library has not.
+/// Optimizers of DeepSpeed that this library does not have.
 constexpr std::pair<std::string_view, std::string_view> missing_optimizers[] = {
     {"lamb", "DeepSpeed's bounds the step by max_coeff and min_coeff; optim.type lamb of the config has no bounds"},
     {"muon", "DeepSpeed's has its own groups and iteration; optim.type muon of the config is torch.optim.Muon"},
@@ -25,7 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> missing_optimizers[] = {
     {"adafactor", "its options have other names; set optim.type adafactor of the config"},
 };
 
-/// Optimizers of torch.optim, which DeepSpeed takes by their Python names.
+/// Optimizers of torch.optim, which DeepSpeed accepts by their Python names.
 constexpr std::string_view torch_optimizers[] = {"SGD",   "ASGD",  "Adadelta", "Adamax",
                                                  "NAdam", "RAdam", "RMSprop",  "Rprop"};
 
@@ -36,7 +36,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-/// A parameter of Python's optimizers that may only have the value that asks for nothing.
+/// A parameter of Python's optimizers that may only have its neutral value.
 void expect_flag(DeepSpeedSection& params, std::string_view key, bool only, std::string_view reason) {
   const auto value = params.boolean(key);
   check<ConfigError>(!value || *value == only, optimizer_where, "expected ", only, " for ", quote(params.path_of(key)),
@@ -65,15 +65,15 @@ void read_torch_options(DeepSpeedSection& params, optim::OptimizerOptions& out) 
   out.etas = params.pair("etas");
   out.step_sizes = params.pair("step_sizes");
   for (const char* key : {"foreach", "fused", "capturable", "differentiable"}) {
-    params.boolean(key);  // implementations of Python's torch.optim, of the same numbers
+    params.boolean(key);  // select implementations of torch.optim with the same results
   }
 }
 
-/// FusedAdam's arguments and defaults; with torch_adam those of torch.optim.
+/// Reads FusedAdam's arguments with its defaults; with torch_adam those of torch.optim.
 void read_adam(DeepSpeedSection& params, const std::string& name, optim::OptimizerSpec& out) {
   const bool torch_adam = params.boolean("torch_adam").value_or(false);
   const bool decouples = params.boolean("adam_w_mode").value_or(true) || name == "adamw";
-  params.boolean("fp32_optimizer_states");  // of parameters on the CPU
+  params.boolean("fp32_optimizer_states");  // for parameters on the CPU
   out.type = decouples ? "adamw" : "adam";
   if (torch_adam) {
     read_torch_options(params, out);
@@ -102,7 +102,7 @@ void DeepSpeedFold::read_optimizer(DeepSpeedSection section) {
   if (!section.given()) return;
   const auto type = section.text("type");
   check<ConfigError>(type.has_value(), optimizer_where, "expected ", quote(section.path_of("type")), ", got none");
-  section.boolean("legacy_fusion");  // of DeepSpeed's kernels
+  section.boolean("legacy_fusion");  // selects among DeepSpeed's kernels
   DeepSpeedSection params = section.section("params");
   const std::string name = lower_case(*type);
   check<ConfigError>(!params.has("max_grad_norm"), optimizer_where, "expected 'deepspeed.gradient_clipping', got ",

@@ -1,4 +1,4 @@
-// DeepSpeedRunner: the parts that know no batch type.
+// DeepSpeedRunner: the parts that do not depend on the batch type.
 #include <danling/runner/deepspeed_runner.hpp>
 
 #include <danling/config/tree.hpp>
@@ -28,7 +28,7 @@ std::shared_ptr<optim::Scheduler> detail::build_deepspeed_schedule(const ConfigT
     return nullptr;
   }
   if (has_own) {
-    logger.warning("expected no 'deepspeed.scheduler' beside the scheduler that the program set, which is used");
+    logger.warning("'deepspeed.scheduler' has no effect: the program has set a scheduler");
     return nullptr;
   }
   check<ConfigError>(optimizer != nullptr, "runner.build_scheduler",

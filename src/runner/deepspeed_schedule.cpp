@@ -39,7 +39,7 @@ void read_warmup(DeepSpeedSection& params, DeepSpeedScheduleOptions& out, std::v
     if (out.min_lr.empty()) out.min_lr = {0};
     if (out.max_lr.empty() && out.type == Type::WarmupDecayLR) out.max_lr = {1e-3};
   }
-  // Its logarithm divides.
+  // The curve divides by its logarithm.
   out.warmup_num_steps = std::max<std::int64_t>(2, positive_steps(params, "warmup_num_steps", 1000));
   const std::string curve = params.text("warmup_type").value_or("log");
   check<ConfigError>(curve == "log" || curve == "linear", schedule_where, "expected log or linear for ",
@@ -84,7 +84,7 @@ void read_one_cycle(DeepSpeedSection& params, DeepSpeedScheduleOptions& out) {
                      quote(params.path_of("cycle_second_step_size")), ", got ", out.second_step_size);
 }
 
-/// The value of a group.
+/// The value for a group.
 double of_group(const std::vector<double>& values, std::size_t group) {
   return values.size() == 1 ? values[0] : values[group];
 }
@@ -140,14 +140,14 @@ DeepSpeedSchedule::DeepSpeedSchedule(optim::Optimizer& optimizer, DeepSpeedSched
   start();
 }
 
-/// The fraction of the warm-up that is done at an iteration of DeepSpeed.
+/// The completed fraction of the warm-up at an iteration of DeepSpeed.
 double DeepSpeedSchedule::warmed(std::int64_t iteration) const {
   const auto steps = static_cast<double>(options_.warmup_num_steps);
   const auto done = static_cast<double>(iteration);
   return options_.log_warmup ? std::log(done + 1) / std::log(steps) : done / steps;
 }
 
-/// Where OneCycle is between the lower (0) and the upper (1) bound.
+/// The position of OneCycle between the lower (0) and the upper (1) bound.
 double DeepSpeedSchedule::scale_factor(std::int64_t position) const {
   const auto at = static_cast<double>(position);
   const double total = options_.first_step_size + options_.second_step_size;
@@ -216,7 +216,7 @@ std::optional<double> DeepSpeedSchedule::rate_at(std::int64_t position, std::siz
 std::optional<double> DeepSpeedSchedule::momentum_at(std::int64_t position) const {
   if (!cycles_momentum_) return std::nullopt;
   const double low = options_.min_momentum, high = options_.max_momentum;
-  if (position == 0) return low;  // as DeepSpeed, although the rate is lowest too
+  if (position == 0) return low;  // as in DeepSpeed, although the rate is lowest too
   const double total = options_.first_step_size + options_.second_step_size;
   if (static_cast<double>(position - 1) < total) {
     return high - (high - low) * scale_factor(position);

@@ -1,4 +1,4 @@
-// `stack: deepspeed`: the stages of ZeRO as stacks of this library.
+// `stack: deepspeed`: maps the stages of ZeRO to stacks of this library.
 #include "runner/deepspeed_stack.hpp"
 
 #include <memory>

@@ -48,7 +48,7 @@ void sync_if_there(const fs::path& path) {
   if (error != 0) fail_at("bring to disk", path, error);
 }
 
-/// Renames a complete directory to its place; replaces one there at once, where the file system can.
+/// Renames a complete directory to its final name; replaces an existing one atomically if the file system can.
 void put_in_place(const fs::path& made, const fs::path& place) {
   std::error_code error;
   if (fs::exists(place, error)) {
@@ -56,7 +56,7 @@ void put_in_place(const fs::path& made, const fs::path& place) {
       fs::remove_all(made, error);
       return;
     }
-    // Without exchange: the old one stays beside until the new one has the name.
+    // Without an atomic exchange: keeps the old directory under another name until the new one has its name.
     const fs::path old = place.parent_path() / concat(".", place.filename().string(), ".tmp-old");
     fs::remove_all(old, error);
     if (::rename(place.c_str(), old.c_str()) != 0) fail_at("rename", place, errno);
@@ -67,7 +67,7 @@ void put_in_place(const fs::path& made, const fs::path& place) {
   }
 }
 
-/// Directories in it that are no temporaries.
+/// Directories in `directory` that are not temporary.
 std::vector<std::string> tags_in(const fs::path& directory) {
   std::vector<std::string> out;
   std::error_code missing;
@@ -102,7 +102,7 @@ std::vector<HistoryEntry> history_of(const fs::path& directory) {
   return out;
 }
 
-/// A copy that shares the files' blocks, complete when it appears.
+/// Copies a tag, sharing the files' blocks if possible; the copy appears when it is complete.
 void copy_tag(const fs::path& from, const fs::path& to) {
   const fs::path made = to.parent_path() / concat(".", to.filename().string(), ".tmp-", ::getpid());
   std::error_code error;
@@ -159,7 +159,7 @@ PublishedTag DeepSpeedTags::publish(const TagPublication& what, const State& sta
 void DeepSpeedTags::write(const TagPublication& what, const State& state) {
   std::error_code error;
   fs::create_directories(directory_);
-  if (!prepared_) {  // of a process that died
+  if (!prepared_) {  // left by a process that died
     for (const auto& entry : fs::directory_iterator(directory_)) {
       const std::string name = entry.path().filename().string();
       if (name.starts_with('.') && name.find(".tmp-") != std::string::npos && entry.is_directory(error)) {
@@ -209,7 +209,7 @@ void DeepSpeedTags::prune(const TagPublication& what) {
   if (what.in_history) {
     const auto here = parse_history_name(what.tag);
     std::erase_if(history_, [&](const auto& entry) { return entry.name == what.tag; });
-    // Those ahead of it are from before the run went back; it will rewrite them.
+    // Tags ahead of this one are from before the run went back; the run will rewrite them.
     std::stable_partition(history_.begin(), history_.end(), [&](const auto& entry) {
       const auto there = parse_history_name(entry.name);
       return here && there && here->by_steps == there->by_steps && there->progress > here->progress;
@@ -223,7 +223,7 @@ void DeepSpeedTags::prune(const TagPublication& what) {
   std::error_code error;
   const fs::path newest = directory_ / what.tag / state_file;
   if (fs::exists(newest, error)) {
-    verify_file(newest);  // only a verified checkpoint may replace one known to be valid
+    verify_file(newest);  // only a verified checkpoint may replace a valid one
   }
   for (const std::string& tag : old) {
     fs::remove_all(directory_ / tag, error);
@@ -251,7 +251,7 @@ std::optional<ValidCheckpoint> DeepSpeedTags::load_newest_valid(const fs::path& 
       out.skipped.push_back({pointer, error.what()});
     }
   }
-  // Then newest first, by the counters in the files; unreadable ones come first, so that the caller reports them.
+  // Then newest first, by the counters in the files; unreadable files come first, so that the caller reports them.
   std::vector<std::pair<CheckpointCounters, std::string>> others;
   for (const std::string& tag : tags_in(directory)) {
     constexpr std::int64_t newest = std::numeric_limits<std::int64_t>::max();

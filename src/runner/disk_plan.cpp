@@ -23,8 +23,7 @@ std::int64_t states_kept(const SaveRules& rules) {
   const std::int64_t history = rules.boundary / rules.interval - rules.done / rules.interval;
   const bool all = rules.keep_latest_k == 0 && rules.keep_best_k == 0 && !rules.keeps_by_hours;
   const std::int64_t kept = all ? history : std::min(history, rules.keep_latest_k + rules.keep_best_k);
-  // The last save and the best may lie off the interval; `previous` or `best` may keep a state that the history
-  // dropped.
+  // The last save and the best may be off the interval; `previous` or `best` may keep a state that the history dropped.
   const std::int64_t latest = rules.boundary % rules.interval != 0 ? 1 : 0;
   const std::int64_t best = rules.interval > 1 ? 1 : 0;
   return kept < history ? kept + 2 + latest : kept + latest + best;
@@ -111,7 +110,7 @@ void TorchRunnerBase::Checks::disk_plan() const {
     total = each * static_cast<std::uint64_t>(states) + model_bytes * (options.export_safetensors ? 2 : 1);
     takes = concat("checkpoints: ", at_least ? "at least " : "about ", format_bytes(total), " by the end, ", states,
                    states == 1 ? " state of " : " states of ", format_bytes(each));
-  } else {  // a program that supplies its batches may have no end
+  } else {  // a program that makes its batches may have no end
     takes = concat("checkpoints: ", interval > 0 ? concat("a state every ", interval, " steps, of ") : "states of ",
                    at_least ? "at least " : "about ", format_bytes(each),
                    options.keep_latest_k > 0 ? concat(", the latest ", options.keep_latest_k, " kept") : ", all kept");

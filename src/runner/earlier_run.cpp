@@ -18,7 +18,7 @@ constexpr std::string_view unsaved_best_mark = "\n        \"unsaved_best\": ";  
 
 }  // namespace
 
-// The number that follows the last `mark` in a file.
+// Reads the number that follows the last `mark` in a file.
 std::optional<EarlierRun::Number> EarlierRun::number_in(const char* name, std::string_view mark) const {
   const auto file = directory_ / name;
   std::error_code missing;
@@ -68,7 +68,7 @@ bool EarlierRun::is_done(const RunBoundary& boundary) const {
   if (*done >= boundary.epochs.value_or(boundary.steps)) {
     return true;
   }
-  // With min_delta the best may be newer than the last score that counted as better.
+  // With min_delta the best result may be newer than the last improvement.
   const auto recorded = has_finished_status() ? number_in("summary.json", without_best_mark) : std::nullopt;
   const auto without_best = recorded    ? recorded->value
                             : by_epochs ? *done - index_in("best.json", index_mark, by_epochs).value_or(0)

@@ -1,4 +1,4 @@
-// Entering a split: the modes of the models, and the metrics that are measured there.
+// Entering a split: sets the modes of the models and selects the metrics.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ void TorchRunnerBase::fail_metrics() const {
   fail<StateError>("runner.update_metrics",
                    "expected metrics of predictions and targets (Metrics) or over this runner's batch type "
                    "(BatchMetrics), got another kind in split ",
-                   quote(split_), "; update them in your own train_step and evaluate_step");
+                   quote(split_), "; update them in your train_step and evaluate_step");
 }
 
 }  // namespace danling::inline v0

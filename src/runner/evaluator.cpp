@@ -28,8 +28,8 @@ namespace danling::inline v0 {
 
 namespace {
 
-// Padding would count samples twice. Without it the ranks' shards hold each sample once: averages weigh by samples, and
-// ranks may have different numbers of batches.
+// Padding would count samples twice. Without it the ranks' shards contain each sample once: averages are weighted by
+// samples, and ranks may have different numbers of batches.
 void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
   const data::LoaderOptions& options = loader.options();
   const std::int64_t ranks = options.shard.world_size;
@@ -65,14 +65,14 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   check<StateError>(runner_.host_ == nullptr || runner_.host_->evaluation == nullptr, "runner.evaluate",
                     "expected finish_evaluation() after evaluate_on_batch, got another evaluation");
   check<StateError>(!runner_.evaluating_, "runner.evaluate",
-                    "expected no evaluation in progress, got a call from a callback or step inside of one; call it "
+                    "expected no evaluation in progress, got a call from a callback or step during one; call it "
                     "from a training event");
   check_unpadded(loader, split);
   Checks(runner_).same_loop("runner.evaluate", split);
   try {
     return evaluate(loader, split, steps);
   } catch (const std::exception& error) {
-    if (!runner_.is_training()) {  // else train() tells the others
+    if (!runner_.is_training()) {  // in training, train() reports the error to the others
       Agreement(runner_).report_failure(error);
     }
     throw;
@@ -118,7 +118,7 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
     }
     forward.end();
     frame.log(++done);
-    // Otherwise the next step boundary saves and stops, also with several ranks, whose numbers of batches may differ.
+    // Otherwise the next step boundary saves and stops, also on several ranks, whose numbers of batches may differ.
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {
       Agreement(runner_).stop_if_requested_here(/*save=*/runner_.saves_on_stop_);
     }
@@ -158,7 +158,7 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
   const auto [normalizer, tokens] = runner_.count_batch(batch);
   frame.data_ready();
   Adapters(runner_).use_present();
-  // Not around the loader: tensors that a dataset caches here must also work in training.
+  // Excludes the loader: tensors that a dataset caches here must also work in training.
   const detail::WithoutGradients guard(runner_.any_script());
   at::Tensor loss = runner_.run_evaluate_step(batch);
   frame.add_loss(loss, normalizer);
@@ -170,7 +170,7 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
 }
 
 Result TorchRunnerBase::Evaluator::evaluate_in_training(std::string_view split, bool whole) {
-  // A checkpoint taken inside an evaluation repeats it from its beginning, generators included.
+  // A checkpoint taken inside an evaluation repeats it from its start, generators included.
   runner_.state_.rng.capture();
   runner_.rng_frozen_ = true;
   runner_.saves_on_stop_ = true;
@@ -200,7 +200,7 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
                        "expected a number of batches, got none; pass `steps` or set `steps` in the config");
     steps = std::max<std::int64_t>(*total / 20, 1);
     if (const auto length = loader(split).num_steps()) {
-      steps = std::min(*steps, *length);  // the default is capped by a short split
+      steps = std::min(*steps, *length);  // caps the default at the length of the split
     }
   }
   check<ConfigError>(*steps >= 0, "runner.evaluate_steps", "expected a number of batches that is not negative, got ",

@@ -82,7 +82,7 @@ void keep_current(State& checkpoint, const State& current, const StatePath& path
     }
   }
   if (parent->is_map()) {
-    // A copy: loading must not write into the state that it reads.
+    // Copies: loading must not write into the state that it reads.
     value != nullptr ? parent->map().set(path.back(), clone(*value)) : void(parent->map().erase(path.back()));
   } else if (State* item = child(*parent, path.back())) {
     check<ConfigError>(value != nullptr, "runner.load_checkpoint", "expected in checkpoint.exclude_from_loading items ",

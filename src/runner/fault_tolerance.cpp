@@ -31,7 +31,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// In groups that lost nobody. More of them come from the program, not from the network.
+// In groups that lost no process. More failures indicate the program, not the network.
 constexpr std::int64_t most_failures = 3;
 
 }  // namespace
@@ -59,7 +59,7 @@ void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
   }
 }
 
-// Every rank keeps what the main process would save.
+// Every rank stores what the main process would save.
 void TorchRunnerBase::FaultTolerance::keep_state() {
   const auto ranks = Saver(runner_).gather_rank_states();
   state_.point = clone(runner_.state_dict());
@@ -68,11 +68,11 @@ void TorchRunnerBase::FaultTolerance::keep_state() {
 }
 
 void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
-  AxisPlace share = runner_.parallelism().data_share();  // the loaders', whatever fails below
+  AxisPlace share = runner_.parallelism().data_share();  // the share of the loaders, whatever fails below
   std::string news(reason);
   const bool watched = runner_.watched_ != nullptr;
   runner_.watched_ = nullptr;
-  runner_.services().watchdog.reset();  // it keeps connections of the group
+  runner_.services().watchdog.reset();  // it holds connections of the group
   for (;;) {
     if (!news.empty()) {
       runner_.logger().warning(
@@ -108,7 +108,7 @@ detail::Generation TorchRunnerBase::FaultTolerance::next_generation() {
     if (const int signal = stop_signal(); signal != 0) {
       throw Stopped(signal,
                     concat("[runner.stop] stopped by ", signal_name(signal),
-                           " while it waits for the others; what came after the newest checkpoint is not saved"));
+                           " while it waited for the others; progress after the newest checkpoint is not saved"));
     }
     throw;
   }
@@ -118,7 +118,7 @@ void TorchRunnerBase::FaultTolerance::connect(const detail::Generation& generati
   const RunnerConfig& config = runner_.config();
   const ProcessIdentity identity = detail::identity_in(generation, read_process_identity());
   runner_.gradient_accumulators_.clear();
-  // All processes of the generation are there: none is waited for as long as at the start.
+  // All processes of the generation are present: no need for the long timeout of the start.
   RunnerConfig soon = config;
   soon.comm.init_timeout_seconds = std::chrono::duration<double>(timeout()).count();
   runner_.replace_parallelism(std::make_unique<Parallelism>(ProcessIdentity()));  // ends the old connections first
@@ -128,7 +128,7 @@ void TorchRunnerBase::FaultTolerance::connect(const detail::Generation& generati
       concat("fault tolerance: generation ", generation.number, ", rank ", generation.rank, " of ", generation.size));
 }
 
-// The state of the furthest rank goes to those that have another one, or none.
+// Sends the state of the furthest rank to ranks that have another state, or none.
 void TorchRunnerBase::FaultTolerance::share_state() {
   std::int64_t position = -1;
   if (state_.point.is_map()) {
@@ -162,7 +162,7 @@ void TorchRunnerBase::FaultTolerance::enter_generation() {
   Records(runner_).enter_generation();
 }
 
-// Loaders that had the share of this process get its new one.
+// Gives loaders that had this process's old share its new share.
 void TorchRunnerBase::FaultTolerance::reshard(const AxisPlace& before) {
   const AxisPlace now = runner_.parallelism().data_share();
   for (const SplitInfo& split : runner_.splits()) {
@@ -202,21 +202,21 @@ void TorchRunnerBase::FaultTolerance::restore() {
   } else {
     state_.point = State();
   }
-  runner_.logger().info(concat("fault tolerance: goes on ", detail::place_in_run(runner_),
+  runner_.logger().info(concat("fault tolerance: continues ", detail::place_in_run(runner_),
                                from.empty() ? std::string() : concat(", from ", from)));
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
   state_.updates = 0;
   if (runner_.loss_policy_ != nullptr) {
     LossPolicy(runner_).begin_anew(state_.point);
   }
-  // Those that join do it here too, and not in train(): it communicates, and the death of another is caught here.
+  // Joining processes do it here too, not in train(): it communicates, and here the death of another process is caught.
   state_.prepared = state_.joins;
   Training(runner_).prepare_steps();
   Windows(runner_).drop();
 }
 
-// A main process that died may not have finished a save that was due. Then those who are left go back behind it, or
-// save anew where it was the first.
+// A main process that died may have left a due save unfinished. Then the remaining processes go back to the previous
+// save, or save again if it was the first.
 TorchRunnerBase::FaultTolerance::Saves TorchRunnerBase::FaultTolerance::saves_of_main() {
   const std::int64_t interval = runner_.checkpoint_interval();
   Saves answer = Saves::complete;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names the weights of each row, so that the best is not mistaken for the last.
+// Names the weights of each row, so that users do not mistake the best for the last.
 std::vector<std::pair<std::array<std::string, 2>, Result>> final_rows(const TorchRunnerBase& runner) {
   std::vector<std::pair<std::array<std::string, 2>, Result>> rows;
   const auto evaluated = runner.evaluate_splits();
@@ -86,12 +86,12 @@ void log_table(TorchRunnerBase& runner) {
   }
 }
 
-/// The numbers of one name of a split, by round.
+/// The values of one number of a split, by round.
 struct Curve {
   std::string name;
   bool higher_is_better;
-  bool log;                    // a loss falls by orders of magnitude
-  std::vector<double> values;  // NaN in a round without it
+  bool log;                    // logarithmic: a loss falls by orders of magnitude
+  std::vector<double> values;  // NaN in a round without a value
 };
 
 std::vector<Curve> curves_of(const ResultBook& results) {
@@ -159,7 +159,8 @@ void log_checkpoints(TorchRunnerBase& runner) {
   }
 }
 
-/// The file of a checkpoint's name, or of directories of shards the one that names the directory; empty without.
+/// The file of a checkpoint's name, or of a sharded checkpoint the file that names its directory; empty if there is
+/// none.
 fs::path file_of(TorchRunnerBase& runner, const char* name) {
   for (const char* extension : {".pth", ".pointer"}) {
     const fs::path path = runner.workspace().checkpoint_dir() / concat(name, extension);
@@ -187,7 +188,7 @@ void log_results(TorchRunnerBase& runner) {
     log_resume(runner);
   }
   if (!runner.unsaved_best().empty()) {
-    runner.logger().warning(runner.unsaved_best());  // repeated at the end, as it may be missed above
+    runner.logger().warning(runner.unsaved_best());  // repeated at the end, since the first warning is easily missed
   }
 }
 
@@ -199,7 +200,7 @@ void log_resume(TorchRunnerBase& runner) {
   const std::int64_t step = runner.state().train.global_step, epoch = runner.state().train.epoch;
   const bool complete = runner.epochs() ? epoch >= *runner.epochs() : runner.steps() && step >= *runner.steps();
   if (complete && runner.config().checkpoint.last_save_model_only) {
-    return;  // the optimizer is not in it
+    return;  // the file does not contain the optimizer
   }
   runner.logger().info(
       concat("resume: --auto_resume true, or --resume ", latest.string(),

@@ -72,10 +72,10 @@ class TorchRunnerBase::BatchSizes {
     for (Learner& learner : runner_.learners_) {
       learner.scheduler = nullptr;
       for (auto& group : learner.optimizer->param_groups()) {
-        group.lr = 0.0;  // the work of an update without its effect
+        group.lr = 0.0;  // an update costs the same but changes nothing
       }
     }
-    // Memory of the optimizer counts, also that which it has from an earlier training.
+    // Memory of the optimizer counts, also what it allocated in an earlier training.
     std::unordered_set<const void*> counted;
     for (const Learner& learner : runner_.learners_) {
       model_bytes_ += runner_.device().is_cpu() ? bytes_of(learner.optimizer->state_dict(), counted) : 0;
@@ -89,7 +89,7 @@ class TorchRunnerBase::BatchSizes {
   }
 
  private:
-  // Doubles until a size fails, then halves the interval between the last that fits and the first that does not.
+  // Doubles until a size fails, then bisects between the last size that fits and the first that does not.
   void search() {
     const std::int64_t most = std::min(options_.max, samples());
     report_.ended_by = most < options_.max ? "the data" : "max";
@@ -123,7 +123,7 @@ class TorchRunnerBase::BatchSizes {
     return out;
   }
 
-  // Measures; returns false when memory ran out.
+  // Measures one size; returns false when memory ran out.
   bool attempt(std::int64_t size) {
     BatchSizePoint point{.batch_size = size};
     try {
@@ -139,7 +139,7 @@ class TorchRunnerBase::BatchSizes {
     if (report_.limit_bytes > 0 && point.peak_bytes > report_.limit_bytes) {
       point.fits = false;  // on a device, where the limit cannot be enforced
     }
-    if (!point.fits) {  // outside of the handler, where the exception no longer holds tensors
+    if (!point.fits) {  // outside the handler, where the exception no longer holds tensors
       Windows(runner_).drop();
       finder_.end_reading();
       memory_->release();
@@ -157,7 +157,7 @@ class TorchRunnerBase::BatchSizes {
     }
     finder_.read(std::move(loaders));
     memory_->reset_peak();
-    finder_.update();  // kernels and memory are chosen here
+    finder_.update();  // selects kernels and allocates memory
     wait_for(runner_.device());
     const auto begin = std::chrono::steady_clock::now();
     std::int64_t samples = 0;

@@ -14,9 +14,9 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto find_lr_name = "runner.find_lr";
-constexpr int most_skips = 40;  // a loss scale that begins too high halves itself so often
+constexpr int most_skips = 40;  // a loss scale that starts too high is halved that often
 
-// Rates of all groups in proportion to those of the first, which schedules keep as initial_lr.
+// Sets the rates of all groups in proportion to those of the first update, which schedules store as initial_lr.
 class GrowingRate {
  public:
   explicit GrowingRate(optim::Optimizer& optimizer) : optimizer_(optimizer) {
@@ -51,7 +51,7 @@ LearningRateReport TorchRunnerBase::find_lr(const FindLrOptions& options) {
   LearningRateReport report;
   finder.run([&] {
     Learner& learner = finder.select(options.model);
-    learner.scheduler = nullptr;  // would set the rate
+    learner.scheduler = nullptr;  // it would set the rate
     GrowingRate rate(*learner.optimizer);
     const double factor = std::pow(options.max / options.min, 1.0 / static_cast<double>(options.steps - 1));
     double lr = options.min;
@@ -62,7 +62,7 @@ LearningRateReport TorchRunnerBase::find_lr(const FindLrOptions& options) {
       rate.set(lr);
       Finder::Update update;
       for (int tries = 0; tries < most_skips && !update.updated && !finder.stopped(); ++tries) {
-        update = finder.update();  // again, as long as gradients overflow or no target counts
+        update = finder.update();  // repeats while gradients overflow or no target counts
       }
       if (finder.stopped()) {
         return;
@@ -78,7 +78,7 @@ LearningRateReport TorchRunnerBase::find_lr(const FindLrOptions& options) {
       correction *= options.smoothing;
       const double smoothed = average / (1 - correction);
       report.points.push_back({lr, update.loss, smoothed});
-      // Relative to its size, since a loss may be negative. From the third on, as in Lightning.
+      // Relative to the absolute value, since a loss may be negative. From the third update on, as in Lightning.
       report.diverged = step > 1 && smoothed > lowest + (options.divergence - 1) * std::abs(lowest);
       if (report.diverged) {
         return;

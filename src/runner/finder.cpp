@@ -50,7 +50,7 @@ TorchRunnerBase::Finder::Finder(TorchRunnerBase& runner, std::string_view operat
 }
 
 void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
-  // On the host, where it takes no memory of the device.
+  // On the host, so that it takes no memory of the device.
   state_ = clone(runner_.state_dict(), at::kCPU);
   const auto& requests = runner_.requests_;
   const auto& services = runner_.services();
@@ -77,13 +77,13 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
   try {
     const detail::FlagScope call(runner_.training_);
     Training(runner_).prepare_steps();
-    for (Learner& learner : runner_.learners_) {  // numbers are read at every update
+    for (Learner& learner : runner_.learners_) {  // the finder reads numbers at every update
       learner.watches_loss = learner.reads_flags_late = false;
       learner.stats.reset();
     }
     runner_.enter(RunnerMode::train, loaders_.front().first);
     Windows(runner_).drop();
-    runner_.meters["loss"];  // meters stay in the order of their first use: a loop begins with this one
+    runner_.meters["loss"];  // meters keep the order of their first use, and a loop begins with this one
     work();
   } catch (...) {
     runner_.loss_probe_ = nullptr;
@@ -216,12 +216,12 @@ TorchRunnerBase::Finder::Update TorchRunnerBase::Finder::update() {
       stopped_ = step.agreed;
     }
   } while (!runner_.is_settled());
-  out.loss = sum.defined() ? sum.item<double>() : 0.0;  // a device wait
+  out.loss = sum.defined() ? sum.item<double>() : 0.0;  // synchronizes with the device
   combine(out, weight);
   return out;
 }
 
-// All ranks go on by the same numbers.
+// All ranks continue with the same numbers.
 void TorchRunnerBase::Finder::combine(Update& update, double weight) const {
   if (!runner_.group().alone()) {
     struct Part {

@@ -8,12 +8,12 @@ void FindLrOptions::fields(Fields& f) {
   f("steps", steps, "updates from the first rate to the last").at_least(2);
   f("smoothing", smoothing, "weight of the earlier losses in the running average").range(0, 0.9999);
   f("divergence", divergence, "end when the smoothed loss exceeds this many times its minimum").above(1);
-  f("model", model, "of several models, the one whose rate grows");
-  f("svg", svg, "write the picture to this file");
+  f("model", model, "name of the model whose rate grows, if there are several");
+  f("svg", svg, "write the plot to this file");
 }
 
 void FindLrConfig::fields(Fields& f) {
-  f("enabled", enabled, "find a learning rate in place of training; writes no run (--find_lr alone)");
+  f("enabled", enabled, "find a learning rate instead of training; writes no run (--find_lr alone)");
   FindLrOptions::fields(f);
 }
 
@@ -23,11 +23,11 @@ void FindBatchSizeOptions::fields(Fields& f) {
   f("steps", steps, "measured updates per batch size").at_least(1);
   f("memory_limit", memory_limit,
     "memory for model and training step, such as 4GiB; unset: on a device all of it, on the CPU half of the available");
-  f("svg", svg, "write the picture to this file");
+  f("svg", svg, "write the plot to this file");
 }
 
 void FindBatchSizeConfig::fields(Fields& f) {
-  f("enabled", enabled, "find the largest batch in place of training; writes no run (--find_batch_size alone)");
+  f("enabled", enabled, "find the largest batch instead of training; writes no run (--find_batch_size alone)");
   FindBatchSizeOptions::fields(f);
 }
 

@@ -1,4 +1,4 @@
-// Readings and pictures of what the finders measured.
+// Suggestions and plots of the finders.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,7 +32,7 @@ PlotOptions lr_picture(const LearningRateReport& report) {
   return out;
 }
 
-// The losses up to a quarter above those before the minimum: the divergence would flatten the rest.
+// The losses up to a quarter above those before the minimum: higher ones would flatten the plot.
 std::vector<PlotSeries> lr_curves(const LearningRateReport& report) {
   const auto& points = report.points;
   const auto less = [](const auto& a, const auto& b) { return a.smoothed < b.smoothed; };
@@ -85,7 +85,7 @@ std::vector<PlotSeries> batch_curve(const BatchSizeReport& report) {
 
 namespace {
 
-constexpr std::size_t skipped = 10;  // as Lightning: the average of the first losses is not smooth yet
+constexpr std::size_t skipped = 10;  // as in Lightning: the average of the first losses is not smooth yet
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -94,13 +94,13 @@ double median(std::vector<double> values) {
 }
 
 /// The standard deviation of each smoothed loss, from that of the losses, which are independent: with a share k of the
-/// new loss, the variance is (1 - k)^2 of that before and k^2 of one loss.
+/// new loss, the variance is (1 - k)^2 of the previous variance plus k^2 of that of one loss.
 std::vector<double> deviations(const std::vector<LearningRatePoint>& points, std::size_t end) {
   std::vector<double> changes;
   for (std::size_t i = 1; i < end; ++i) {
     changes.push_back(std::abs(points[i].loss - points[i - 1].loss));
   }
-  const double of_loss = median(std::move(changes)) / (0.6745 * std::sqrt(2.0));  // of a normal distribution
+  const double of_loss = median(std::move(changes)) / (0.6745 * std::sqrt(2.0));  // for a normal distribution
   std::vector<double> out;
   double share = 1.0;
   double variance = 1.0;
@@ -114,7 +114,7 @@ std::vector<double> deviations(const std::vector<LearningRatePoint>& points, std
   return out;
 }
 
-/// Where the smoothed loss has begun to fall, and its minimum.
+/// Where the smoothed loss starts to fall, and its minimum.
 struct Valley {
   std::size_t begin, lowest;
 };
@@ -128,7 +128,7 @@ std::optional<Valley> find_valley(const std::vector<LearningRatePoint>& points) 
   const auto bottom =
       std::min_element(first, points.end(), [](const auto& a, const auto& b) { return a.smoothed < b.smoothed; });
   auto lowest = static_cast<std::size_t>(bottom - points.begin());
-  std::vector<double> plateau;  // the first quarter of the way
+  std::vector<double> plateau;  // first quarter of the points
   for (std::size_t i = skipped; i <= skipped + (lowest - skipped) / 4; ++i) {
     plateau.push_back(points[i].smoothed);
   }
@@ -137,7 +137,7 @@ std::optional<Valley> find_valley(const std::vector<LearningRatePoint>& points) 
   const double high = median(std::move(plateau));
   const auto fall = [&](std::size_t i) { return high - points[i].smoothed; };
   const auto is_deep = [&](std::size_t i) { return fall(i) > 4 * std::hypot(before, noise[i]); };
-  // A loss that has come back half of the way has left the valley, whatever follows the spike.
+  // A loss that has risen by half of its fall has left the valley, whatever follows.
   for (std::size_t i = skipped, low = skipped; i < lowest; ++i) {
     low = fall(i) > fall(low) ? i : low;
     if (is_deep(low) && fall(i) < fall(low) / 2) {

@@ -17,7 +17,7 @@ constexpr double smoothing = 0.99;
 
 at::Tensor scalar(const at::Tensor& number) { return number.detach().reshape({}).to(at::kDouble); }
 
-/// On the device of `like`, where the state of a checkpoint is moved at the next update.
+/// Moves `number` to the device of `like`: at the next update for the state of a checkpoint.
 at::Tensor beside(const at::Tensor& number, const at::Tensor& like) {
   return number.defined() ? number.to(like.device(), /*non_blocking=*/true) : at::zeros_like(like);
 }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-// Whether the policies promise that a batch changes nothing. A roll-back restores everything.
+// True if the policies require that a skipped batch changes nothing. A roll-back restores everything anyway.
 bool leaves_out(const RunnerConfig& config) {
   const auto leaves = [](std::string_view action) { return action == "skip" || action == "stop"; };
   return config.skip_nonfinite_grad || leaves(config.on_nonfinite) || leaves(config.spike.action.value_or(""));
@@ -32,10 +32,10 @@ bool leaves_out(const RunnerConfig& config) {
 
 bool is_set(const at::Tensor& flag) { return flag.defined() && flag.item().toDouble() != 0; }
 
-// torch.nn.utils clips by the norm that it finds: an infinite one leaves zeros and NaN, NaN leaves NaN.
+// torch.nn.utils clips by the computed norm: an infinite norm results in zeros and NaN, a NaN norm in NaN.
 void scale_by_nonfinite(const std::vector<at::Tensor>& params, double max_norm, double norm) {
   if (std::isfinite(norm)) {
-    return;  // of gradients that clipping by value has made finite
+    return;  // clipping by value has made the gradients finite
   }
   const at::NoGradGuard no_grad;
   optim::detail::separate_gradients(params);
@@ -130,7 +130,7 @@ bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
     params.clear();
     return false;
   }
-  if (!learner.skips_nonfinite) {  // as DanLing: the update is made, whatever it does to the parameters
+  if (!learner.skips_nonfinite) {  // as in DanLing: updates anyway, whatever happens to the parameters
     if (learner.max_grad_norm && scale.found_inf.defined() && scale.found_inf.is_cpu() && is_set(scale.found_inf)) {
       scale_by_nonfinite(params, *learner.max_grad_norm, norm.item().toDouble());
     }
@@ -140,8 +140,8 @@ bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
   return !skip_on_host(scale);
 }
 
-// One pass over the gradients at most, besides clipping by value: the norm shows whether they are finite. Statistics
-// are of the gradients before both.
+// At most one pass over the gradients, besides clipping by value: the norm is not finite if a gradient is not.
+// Statistics use the gradients before both kinds of clipping.
 void TorchRunnerBase::Gradients::clip(optim::GradScale& scale, at::Tensor& norm) {
   Learner& learner = runner_.learner();
   Parallelism& parallelism = runner_.parallelism();
@@ -178,7 +178,7 @@ void TorchRunnerBase::Gradients::clip(optim::GradScale& scale, at::Tensor& norm)
   }
 }
 
-// On a device the optimizer reads the flag, and the counters are corrected later.
+// On a device the optimizer reads the flag; the counters are corrected later.
 bool TorchRunnerBase::Gradients::skip_on_host(optim::GradScale& scale) {
   Learner& learner = runner_.learner();
   if (learner.scaler != nullptr) {

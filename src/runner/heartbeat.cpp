@@ -14,7 +14,7 @@
 namespace danling::inline v0 {
 
 void HeartbeatConfig::fields(Fields& f) {
-  f("enabled", enabled, "write a file for each rank that says what it does, also while it hangs");
+  f("enabled", enabled, "write a file for each rank with its current activity, also while it hangs");
   f("interval_seconds", interval_seconds, "seconds between two writes").above(0);
   f("dir_name", dir_name, "directory of the files below the run");
 }

@@ -24,8 +24,8 @@ void Histograms::on_gradients(const GradientsEvent& event) {
   if (!parallelism.can_expose()) {
     if (!std::exchange(has_warned_, true)) {
       event.runner.logger().warning(
-          "histograms: expected ranks that have whole parameters together, got slices or stages (parallel.axes): none "
-          "are made; set histogram_interval: 0");
+          "histograms: expected models without slices or stages, got parallel.axes with them: no histograms "
+          "are written; set histogram_interval: 0");
     }
     return;
   }
@@ -35,7 +35,7 @@ void Histograms::on_gradients(const GradientsEvent& event) {
     if (trained.is_complex() || !trained.requires_grad()) {
       continue;
     }
-    // Of rows, all ranks gather the whole, of which the main process has the sinks.
+    // For sharded rows, all ranks gather the whole tensor; the main process has the sinks.
     event.runner.write_histogram(concat("weights/", prefix, name), parallelism.whole_of(trained, trained.detach()));
     if (const at::Tensor& gradient = trained.grad(); gradient.defined() && gradient.layout() == at::kStrided) {
       at::Tensor whole = parallelism.whole_of(trained, gradient);

@@ -33,12 +33,12 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
     Records(runner).begin();
     check<ConfigError>(
         !runner.epochs(), operation,
-        "expected `steps`, or neither, where the program brings the batches, got epochs=", runner.epochs().value_or(0));
+        "expected `steps`, or neither, in a loop of the program, got epochs=", runner.epochs().value_or(0));
     const auto host = std::make_shared<HostLoop>(runner);
     host->splits = {split};
     LoopState& loop = runner.loop_;
     if (runner.is_finished() || (host->is_at_last_step() && loop.split.empty())) {
-      runner.host_ = host;  // already ended by an earlier start
+      runner.host_ = host;  // an earlier attempt has already ended it
       return;
     }
     check<ConfigError>(!runner.config().evaluate_interval || !runner.evaluate_splits().empty(), operation,
@@ -118,7 +118,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
                      quote(host_->splits.front()), " until finish_training(), got one of ", quote(split));
   try {
     TrainPass pass(*this);
-    if (host_->frame != nullptr && !host_->ended && is_settled()) {  // a stop or an error may have cut one off
+    if (host_->frame != nullptr && !host_->ended && is_settled()) {  // a stop or an error may have interrupted one
       if (requests_.evaluation) {
         pass.evaluate();
       }
@@ -163,7 +163,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
   const detail::FlagScope call(training_);
   const WatchedLoop watched(*this);
   try {
-    if (!host_->ended) {  // what comes then may throw on a full disk; the program calls again
+    if (!host_->ended) {  // later operations may throw on a full disk; the program then calls again
       host_->finish();
     }
     Training(*this).save_last();
@@ -234,7 +234,7 @@ Result TorchRunnerBase::finish_evaluation() {
   if (!is_settled()) {
     if (warned_.insert("evaluation in a window").second) {
       logger().warning(
-          "runner.finish_evaluation: expected an evaluation between two updates, got one inside of an accumulation "
+          "runner.finish_evaluation: expected an evaluation between two updates, got one inside an accumulation "
           "window, where no checkpoint can be saved: it is not part of the results that the best is chosen from; "
           "evaluate after a batch that `updated`");
     }

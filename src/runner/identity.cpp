@@ -53,7 +53,7 @@ at::Device resolve_device(const std::string& name, std::int64_t local_rank) {
 
 std::uint64_t generate_seed() {
   std::random_device entropy;
-  return entropy();  // 32 bits, as DanLing
+  return entropy();  // 32 bits, as in DanLing
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ RunnerIdentity::RunnerIdentity(StoredConfig<RunnerConfig> stored) : config_(std:
   config_id_ = danling::config_id(config());
   timestamp_ = make_timestamp();
   seed_ = config().seed ? static_cast<std::uint64_t>(*config().seed) : generate_seed();
-  generators_seed_ = seed_;  // what the constructor of a program draws, such as its data, is the same on all ranks
+  generators_seed_ = seed_;  // the constructor of a program draws the same numbers, for example its data, on all ranks
   seed_generators(seed_);
 }
 
@@ -82,7 +82,7 @@ void RunnerIdentity::replace_parallelism(std::unique_ptr<Parallelism> parallelis
   seed_rank();
 }
 
-// From here on each rank draws its own numbers; those of rank 0 go on as in one process.
+// From here on each rank draws different numbers; rank 0 continues as one process would.
 void RunnerIdentity::seed_rank() {
   const std::uint64_t seed = parallelism_->seed(seed_);
   if (std::exchange(generators_seed_, seed) != seed) {

@@ -1,4 +1,4 @@
-// Inference: of a split, batch by batch, or of one batch from the program.
+// Inference of a split, batch by batch, or of one batch from the program.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <optional>
@@ -18,7 +18,7 @@
 
 namespace danling::inline v0 {
 
-/// Scope of an inference inside a training or evaluation: restores modes afterwards, and generators in training; leaves
+/// Scope of an inference inside training or evaluation: afterwards restores modes, and generators in training; leaves
 /// meters and metrics unchanged.
 class TorchRunnerBase::InferScope {
  public:

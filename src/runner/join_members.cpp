@@ -1,4 +1,4 @@
-// The start of a fault-tolerant run: this process meets those that start with it, or finds that others train already.
+// The start of a fault-tolerant run: joins the processes that start together, or finds that others already train.
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -38,7 +38,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   if (launched && process_environment()("TORCHELASTIC_RUN_ID")) {
     runner_.logger_->warning(
         "runner.init_fault_tolerance: expected processes without a launcher, got those of danling launch or torchrun, "
-        "which end all when one dies; start each with --ft.replica_id, or leave out ft.enabled");
+        "which end all processes when one dies; start each with --ft.replica_id, or leave out ft.enabled");
   }
   options.number = launched ? own.rank : ft.replica_id;
   options.size = launched ? own.world_size : ft.group_size;
@@ -61,7 +61,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
     state.joins = true;
     runner_.timestamp_ = state.members.timestamp();
     ProcessIdentity outside = own;
-    outside.rank = 1;  // not the one that writes
+    outside.rank = 1;  // not the rank that writes
     outside.world_size = 2;
     return std::make_unique<Parallelism>(outside);
   }
@@ -70,7 +70,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
     const detail::Generation generation = state.members.next();
     try {
       return stacks().at(config.stack_name())(detail::identity_in(generation, own), config);
-    } catch (const DistributedError& error) {  // one has died since they met: those who are left meet again
+    } catch (const DistributedError& error) {  // a process has died since they joined: the remaining ones join again
       if (generation.same_members) {
         throw;
       }

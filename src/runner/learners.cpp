@@ -1,4 +1,4 @@
-// The models that a run trains, each with its optimizer, schedule and window: built from the config, saved, restored.
+// The models in training, each with its optimizer, schedule and window: built from the config, saved, restored.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ void TorchRunnerBase::Learners::build_schedulers(std::vector<std::string>& warni
   }
 }
 
-// Rebuilt each time that training begins: the program may have bound other optimizers.
+// Rebuilds the learners each time training begins, since the program may have set other optimizers.
 void TorchRunnerBase::Learners::make() {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> counts;
   for (const Learner& learner : runner_.learners_) {
@@ -119,7 +119,7 @@ void TorchRunnerBase::Learners::make() {
   for (Learner& learner : runner_.learners_) {
     learner.repeats_step = learner.optimizer->requires_closure();
     if (learner.repeats_step) {
-      learner.reads_flags_late = false;  // its updates wait for the device anyway
+      learner.reads_flags_late = false;  // its updates synchronize with the device anyway
       StepRepeater(runner_).check_settings(learner);
     }
   }
@@ -153,7 +153,8 @@ void TorchRunnerBase::Learners::keep_gradient_accumulators() {
   const auto keep = [this](const ModelHandle& handle) {
     for (const auto& item : handle.named_parameters()) {
       if (item.second.requires_grad() && item.second.is_leaf()) {
-        auto accumulator = torch::autograd::impl::grad_accumulator(item.second);  // of a type that LibTorch changed
+        auto accumulator =
+            torch::autograd::impl::grad_accumulator(item.second);  // its type differs between versions of LibTorch
         runner_.gradient_accumulators_.push_back(std::make_shared<decltype(accumulator)>(std::move(accumulator)));
       }
     }

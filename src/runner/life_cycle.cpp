@@ -1,4 +1,4 @@
-// Life cycle of a runner: initialize(), close(), and its services between them.
+// Life cycle of a runner: initialize(), close(), and its services in between.
 #include <danling/runner/base_runner.hpp>
 
 #include <chrono>
@@ -78,7 +78,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
   }
   if (services_ != nullptr) {
     auto& services = *services_;
-    if (services.watchdog != nullptr && !services.watchdog->runs()) {  // else a callback closes the runner
+    if (services.watchdog != nullptr && !services.watchdog->runs()) {  // otherwise a callback closes the runner
       services.watchdog.reset();
     }
     std::exception_ptr failure;
@@ -90,7 +90,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
       }
     } catch (const CheckpointError& error) {
       if (!services.checkpoint_manager->checkpoint_health().failing.empty()) {
-        failure = std::current_exception();  // the rest is closed nevertheless
+        failure = std::current_exception();  // closes the rest nevertheless
       } else {
         services.logger.warning(error.what());  // an earlier save that a later one replaced
       }
@@ -146,7 +146,7 @@ Logger& BaseRunner::logger() { return *logger_; }
 CheckpointManager& BaseRunner::checkpoint_manager() {
   auto& manager = services().checkpoint_manager;
   check<StateError>(manager != nullptr, "runner.checkpoint_manager",
-                    "expected a checkpoint manager, got none; init_checkpoint_manager must bind one");
+                    "expected a checkpoint manager, got none; init_checkpoint_manager must set one");
   return *manager;
 }
 

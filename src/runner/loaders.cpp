@@ -9,7 +9,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// The config key that set a split's option.
+// The config key that set an option of a split.
 template <class T>
 std::string key_of(const DataloaderConfig& config, const std::string& split,
                    std::optional<T> DataloaderOptions::*option, std::string_view name) {
@@ -45,8 +45,8 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   out.in_order = asked.in_order.value_or(out.in_order);
   out.snapshot_every_n_steps = asked.snapshot_every_n_steps;
   out.pin_memory = asked.pin_memory.value_or(false) && pins(split);
-  // Ranks train in lockstep. Where they do not join the updates of those with more batches, last batches that are kept
-  // are padded; an evaluation counts each sample once.
+  // Ranks train in lockstep. If they cannot join the updates of ranks with more batches, the kept last batches are
+  // padded; an evaluation counts each sample once.
   const AxisPlace share = parallelism().data_share();
   out.shard = {.rank = share.rank,
                .world_size = share.size,
@@ -57,7 +57,7 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   return out;
 }
 
-// Page-locked memory needs a device. Warned when a loop begins, since the log file is not open yet.
+// Page-locked memory needs a device. Logged when a loop begins, since the log file is not open yet.
 bool TorchRunnerBase::pins(const std::string& split) {
   if (!device().is_cpu()) {
     return true;

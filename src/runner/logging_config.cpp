@@ -1,4 +1,4 @@
-// The options of RunnerConfig for what a run reports.
+// Fields of RunnerConfig for logging, metrics and sinks.
 #include "runner/logging_config.hpp"
 
 #include "runner/reserved_keys.hpp"
@@ -22,7 +22,7 @@ void PerformanceConfig::fields(Fields& f) {
 void WandbConfig::fields(Fields& f) {
   f("enabled", enabled, "write an offline run, which `wandb sync` uploads");
   f("project", project, "unset: the lineage");
-  f("entity", entity, "user or team; unset: that of who uploads");
+  f("entity", entity, "user or team; unset: that of the uploader");
   f("group", group, "unset: the experiment");
   f("name", name, "unset: the run's id");
   f("job_type", job_type, "such as train");
@@ -59,7 +59,7 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
   f("log_noise_scale", config.log_noise_scale,
     "log the gradient noise scale: the batch size beyond which more samples help little")
       .non_semantic();
-  f("performance", config.performance, "floating-point operations per second, and what share of the devices' they are")
+  f("performance", config.performance, "floating-point operations per second, and the utilization of the devices")
       .non_semantic();
   f("tensorboard", config.tensorboard, "write TensorBoard's files to <run>/tensorboard").non_semantic();
   f("wandb", config.wandb, "an offline run of Weights & Biases").non_semantic();
@@ -70,11 +70,11 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
     "updates between histograms of weights and gradients, for sinks that show them (TensorBoard); 0: none")
       .at_least(0)
       .non_semantic();
-  f("console", config.console, "report on the console; false: only the error that ends the run").non_semantic();
-  f("quiet", config.quiet, "of what `console` reports only warnings and errors").non_semantic();
+  f("console", config.console, "report on the console; false: print only the error that ends the run").non_semantic();
+  f("quiet", config.quiet, "print only warnings and errors on the console").non_semantic();
   f("summary", config.summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit")
       .non_semantic();
-  f("heartbeat", config.heartbeat, "files that say what each process does").non_semantic();
+  f("heartbeat", config.heartbeat, "files with the current activity of each process").non_semantic();
   f("profiling", config.profiling, "traces of some steps").non_semantic();
 }
 

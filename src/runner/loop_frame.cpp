@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::chrono::seconds quiet(5);
 
-// The peak of a device begins anew.
+// Resets the peak of a device.
 void read_memory(LoopCounts& counts, at::Device device) {
   constexpr double mib = 1024.0 * 1024.0;
   const HostMemory host = host_memory();
@@ -37,7 +37,7 @@ void read_memory(LoopCounts& counts, at::Device device) {
   }
 }
 
-// A group of metrics with one member is displayed by the group's name.
+// Displays a group of metrics with one member by the group's name.
 void merge_flat(Result& into, const Result& from) {
   for (const auto& [name, value] : from) {
     if (const auto* nested = std::get_if<Result>(&value); nested != nullptr && nested->size() == 1) {
@@ -60,12 +60,12 @@ LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optio
   find_meters();
 }
 
-// Also after an exception in the loop.
+// Also runs after an exception in the loop.
 LoopFrame::~LoopFrame() { runner_.services().console->finish(); }
 
 void LoopFrame::start(std::int64_t done) {
   done_ = done;
-  logged_ = at_boundary(done) ? done : -1;  // before the stop
+  logged_ = at_boundary(done) ? done : -1;  // before a stop
   send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
   telemetry_.start();
   next_line_ = LoopTelemetry::Clock::now() + quiet;
@@ -87,7 +87,7 @@ void LoopFrame::send_split(void (Callback::*training)(const SplitEvent&),
 
 void LoopFrame::add_rate(const Learner& learner, std::int64_t times) {
   if (runner_.parallelism().computes_shards() && !runner_.is_main_process()) {
-    return;  // the same on all ranks; the mean over three of them would be rounded otherwise than over two
+    return;  // the same on all ranks; rounding would make the mean depend on their number
   }
   const double lr = learner.optimizer->param_groups().front().lr;
   if (!learner.name.empty()) {
@@ -176,7 +176,7 @@ void LoopFrame::reset_numbers() const {
   }
 }
 
-// For ranks that have ended the pass and join the updates of this one.
+// For ranks that have ended the pass and join the updates of this rank.
 std::string LoopFrame::place() const {
   const StepPacket packet{.micro_step = runner_.state_.train.micro_step, .iteration = done_, .exhausted = true};
   std::string out(sizeof packet, '\0');

@@ -23,7 +23,7 @@ namespace {
 constexpr double default_threshold = 6.0;
 constexpr std::int64_t default_window = 100;
 constexpr std::int64_t default_rollbacks = 3;
-constexpr double least_deviation = 0.01;  // of the mean: a loss that does not move has none
+constexpr double least_deviation = 0.01;  // relative to the mean: a constant loss has no deviation
 
 bool rolls_back(const RunnerConfig& config) {
   return config.spike.action == "rollback" || config.on_nonfinite == "rollback";
@@ -43,7 +43,7 @@ void TorchRunnerBase::LossPolicy::prepare(bool hosted) {
   const RunnerConfig& config = runner_.config();
   check<ConfigError>(!hosted || !rolls_back(config), "runner.train_on_batch", "expected ",
                      config.on_nonfinite == "rollback" ? "on_nonfinite" : "spike.action",
-                     " warn, skip or stop where the program brings the batches, which no roll-back can repeat, got "
+                     " warn, skip or stop in a loop of the program, whose batches no roll-back can repeat, got "
                      "rollback");
   reset();
 }
@@ -58,8 +58,8 @@ void TorchRunnerBase::LossPolicy::reset() {
 }
 
 void TorchRunnerBase::LossPolicy::keep_beginning() {
-  // A process that has trained before may have gone back behind all its checkpoints; one that resumed may have left
-  // parts of its checkpoint out.
+  // A process that has trained before may have gone back before its first checkpoint; a resumed process may have
+  // skipped parts of its checkpoint.
   const bool differs = state_.has_trained || !runner_.config().checkpoint.exclude_from_loading.empty();
   if (rolls_back(runner_.config()) && (differs || runner_.state_.train.micro_step == 0)) {
     const auto ranks = Saver(runner_).gather_rank_states();
@@ -115,17 +115,17 @@ bool TorchRunnerBase::LossPolicy::judge(Learner& learner, const at::Tensor& foun
   const RunnerConfig& config = runner_.config();
   at::Tensor sum = std::exchange(learner.loss_sum, at::Tensor());
   sum = sum.defined() ? sum : at::zeros({}, at::kDouble);
-  // Gradients that overflow are a matter of the loss scale.
+  // Overflowing gradients are handled by the loss scale.
   at::Tensor flag = found_inf.defined() && learner.scaler == nullptr ? found_inf.detach().reshape({}).to(at::kDouble)
                                                                      : at::zeros({}, at::kDouble);
-  const at::Tensor numbers = at::stack({sum, flag.to(sum.device())}).cpu();  // waits for the device
+  const at::Tensor numbers = at::stack({sum, flag.to(sum.device())}).cpu();  // synchronizes with the device
   const double samples = learner.window.total();
   StepPacket packet{.nonfinite = numbers[1].item().toDouble() != 0,
                     .loss = samples > 0 ? numbers[0].item().toDouble() * samples / learner.window.divisor() : 0.0,
                     .loss_weight = samples};
   if (!runner_.is_single_process_) {
     if (runner_.parallelism().sums_gradients()) {
-      // `samples` are those of all ranks, and each sample has one rank that reports it.
+      // `samples` counts all ranks, and each sample has one reporting rank.
       packet.loss_weight /= static_cast<double>(runner_.parallelism().reporting_ranks());
     }
     packet = runner_.parallelism().agree(packet);
@@ -137,7 +137,7 @@ bool TorchRunnerBase::LossPolicy::judge(Learner& learner, const at::Tensor& foun
   const bool finite = std::isfinite(packet.loss);
   if (!finite || packet.nonfinite) {
     return act(config.on_nonfinite, "on_nonfinite",
-               finite ? concat("expected finite gradients, got others at loss ", packet.loss)
+               finite ? concat("expected finite gradients, got non-finite ones at loss ", packet.loss)
                       : concat("expected a finite loss, got ", packet.loss),
                packet);
   }
@@ -149,14 +149,14 @@ bool TorchRunnerBase::LossPolicy::judge(Learner& learner, const at::Tensor& foun
   return false;
 }
 
-// Above the mean of the last updates by so many of their standard deviations. A spike enters them as the limit, so that
-// the policy accepts a lasting change after some updates.
+// The loss is a spike if it exceeds the mean of the last updates by `threshold` standard deviations. A spike enters
+// these statistics as the limit, so that the policy accepts a lasting change after some updates.
 std::optional<std::string> TorchRunnerBase::LossPolicy::spike_reason(const Learner& learner, double loss) {
   const SpikeConfig& spike = runner_.config().spike;
   const double threshold = spike.threshold.value_or(default_threshold);
   const auto window = static_cast<std::size_t>(spike.window.value_or(default_window));
   std::deque<double>& losses = state_.losses[learner.name];
-  while (losses.size() > window) {  // of a run with a longer one
+  while (losses.size() > window) {  // after a run with a longer window
     losses.pop_front();
   }
   std::optional<std::string> reason;
@@ -188,7 +188,7 @@ std::string TorchRunnerBase::LossPolicy::place() const {
 bool TorchRunnerBase::LossPolicy::act(std::string action, const std::string& key, const std::string& reason,
                                       const StepPacket& all) {
   if (action == "rollback" && all.exhausted && !runner_.parallelism().sums_gradients()) {
-    action = "stop";  // a rank that has ended its pass alone cannot roll back
+    action = "stop";  // a rank that has ended its pass cannot roll back alone
   }
   const std::string policy = concat(" (", key, ": ", action, ")");
   if (action == "warn") {
@@ -234,7 +234,7 @@ void TorchRunnerBase::LossPolicy::settle() {
       file.empty() ? "" : concat("; its batch is in ", file), "; earlier checkpoints are intact");
 }
 
-// Python: torch.load(file). One file for each rank.
+// Python: torch.load(file). One file per rank.
 std::string TorchRunnerBase::LossPolicy::save_batches() const {
   if (!runner_.config().record) {
     return "";
@@ -263,7 +263,7 @@ std::string TorchRunnerBase::LossPolicy::save_batches() const {
   try {
     return danling::save(out, file).string();
   } catch (const Error& error) {
-    runner_.logger().warning(error.what());  // the error of the loss is thrown
+    runner_.logger().warning(error.what());  // the caller throws the error of the loss
     return "";
   }
 }

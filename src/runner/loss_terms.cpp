@@ -23,7 +23,7 @@ namespace {
 constexpr auto build_losses_at = "runner.losses";
 constexpr auto distill_at = "runner.distill";
 
-/// A criterion without a name, beside the loss of distillation.
+/// A criterion without a name, next to the distillation loss.
 class CriterionTerm final : public Loss<PredictionBatch> {
  public:
   explicit CriterionTerm(CriterionHandle criterion) : criterion_(std::move(criterion)) {}
@@ -70,7 +70,7 @@ class DistillationTerm final : public Loss<PredictionBatch> {
   std::shared_ptr<detail::TeacherLogits> teacher_logits_;
 };
 
-/// The term `name` of the registry's entry; its errors name the term.
+/// Builds the term `name` from the registry's entry; its errors name the term.
 template <class Registry, class... Args>
 auto build_named(const Registry& registry, const std::string& key, const std::string& name, const Args&... args) {
   const auto known = registry.names();
@@ -84,7 +84,7 @@ auto build_named(const Registry& registry, const std::string& key, const std::st
   }
 }
 
-/// The weight by the number of optimizer steps.
+/// The weight as a function of the number of optimizer steps.
 std::function<double(std::int64_t)> scheduled_weight(const std::string& name, const LossConfig& term,
                                                      double final_weight, std::int64_t length) {
   const optim::SchedulerSpec options{.total_steps = length, .warmup_steps = 0, .cooldown_steps = 0};

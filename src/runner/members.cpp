@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* where = "runner.init_fault_tolerance";
 constexpr auto pause = milliseconds(5);
-constexpr auto lock_limit = milliseconds(20000);  // of what takes milliseconds
+constexpr auto lock_limit = milliseconds(20000);  // for operations that take milliseconds
 constexpr std::string_view life_prefix = "life-";
 constexpr std::string_view entry_prefix = "entry-";
 
@@ -40,7 +40,7 @@ std::string host_name() {
   return name;
 }
 
-/// The same for processes that reach each other over loopback.
+/// The same for processes that can connect over loopback.
 std::string machine_name() {
   try {
     return concat(host_name(), " ", read_text("/proc/sys/kernel/random/boot_id"));
@@ -65,9 +65,9 @@ int open_file(const fs::path& path) {
   return file;
 }
 
-/// Whether the process that holds the file's lock has ended. The file may be gone; in doubt the process lives.
+/// True if the process that holds the file's lock has ended. The file may be missing; if unsure, the process lives.
 bool has_ended(const fs::path& life) {
-  const int file = open(life.c_str(), O_RDWR | O_CLOEXEC);  // on NFS only a writable file can be locked
+  const int file = open(life.c_str(), O_RDWR | O_CLOEXEC);  // NFS locks only writable files
   if (file < 0) {
     return errno == ENOENT;
   }
@@ -76,7 +76,7 @@ bool has_ended(const fs::path& life) {
   return free;
 }
 
-/// One process at a time changes the plan; it never waits while it holds the lock, unless it is stopped.
+/// One process at a time changes the plan. It never waits while it holds the lock, unless it is stopped.
 class PlanLock {
  public:
   explicit PlanLock(const fs::path& directory) {
@@ -128,19 +128,19 @@ ProcessIdentity identity_in(const Generation& generation, ProcessIdentity own) {
   own.master_address = generation.host;
   own.master_port = generation.port;
   own.job = generation.run;
-  own.meeting = concat("generation ", generation.number);  // members have met more often than those that join
+  own.meeting = concat("generation ", generation.number);  // members have joined more often than new processes
   own.launcher_listens = false;
   return own;
 }
 
-/// The file by which a living process is known to the others.
+/// The file of a live process.
 struct Members::Entry {
   std::string token;
-  std::int64_t wanted = 0;  ///< the generation that it waits for, or is in
+  std::int64_t wanted = 0;  ///< generation that it waits for, or is in
   std::int64_t generation = 0;
   std::int64_t order = 0;
   std::int64_t port = 0;
-  std::int64_t late = 0;  ///< came when others trained
+  std::int64_t late = 0;  ///< joined while others trained
   std::string machine, host;
 
   std::string packed() const {
@@ -209,7 +209,7 @@ Members::Members(MembersOptions options)
   const PlanLock lock(options_.directory);
   const auto plan = read_plan();
   const auto all = entries();
-  // Those that wait to join train without the set-up of a start, also where the last member has died meanwhile.
+  // Processes that wait to join train without the setup of a start, even if the last member has died meanwhile.
   late_ = plan && std::any_of(all.begin(), all.end(),
                               [&](const Entry& entry) { return entry.late != 0 || plan->contains(entry.token); });
   if (late_) {
@@ -217,7 +217,7 @@ Members::Members(MembersOptions options)
                             options_.directory.string(), " (", plan->program, "), got ", options_.program,
                             "; start the same program, or wait until that run has ended");
     options_.timestamp = plan->timestamp;
-  } else if (all.empty()) {  // nobody is left of an earlier run
+  } else if (all.empty()) {  // no process of an earlier run is left
     for (const char* file : {"plan", "failed"}) {
       std::error_code missing;
       fs::remove(options_.directory / file, missing);
@@ -248,14 +248,14 @@ Members::~Members() {
       remove_files();
       fs::remove(options_.directory, ignored);
       if (options_.directory.parent_path().filename() == default_parent) {
-        fs::remove(options_.directory.parent_path(), ignored);  // unless other runs meet there
+        fs::remove(options_.directory.parent_path(), ignored);  // fails if other runs use it
       }
     }
-  } catch (const std::exception&) {  // somebody else may have removed it
+  } catch (const std::exception&) {  // another process may have removed it
   }
 }
 
-// Those of members. The directory may hold others.
+// Removes the files of members. The directory may contain other files.
 void Members::remove_files() const {
   remove_temporaries(options_.directory);
   std::error_code ignored;
@@ -281,7 +281,7 @@ std::vector<Members::Entry> Members::entries() const {
     }
     const std::string token = name.substr(entry_prefix.size());
     if (token.find('.') != std::string::npos) {
-      continue;  // being written
+      continue;  // another process is writing it
     }
     const fs::path life = options_.directory / concat(life_prefix, token);
     if (token != token_ && has_ended(life)) {
@@ -291,7 +291,7 @@ std::vector<Members::Entry> Members::entries() const {
     }
     try {
       out.push_back(Entry::of(read_text(file.path())));
-    } catch (const std::exception&) {  // left meanwhile
+    } catch (const std::exception&) {  // the process left meanwhile
     }
   }
   return out;
@@ -323,7 +323,7 @@ void Members::fail(std::string_view words) noexcept {
     write_atomic(
         options_.directory / "failed",
         concat("[runner.train] expected every process to continue, got an error on rank ", order_, ": ", words));
-  } catch (const std::exception&) {  // the others find a dead member
+  } catch (const std::exception&) {  // the others detect a dead member
   }
 }
 
@@ -335,7 +335,7 @@ bool Members::someone_waits() const {
   return std::any_of(all.begin(), all.end(), [&](const Entry& entry) { return entry.wanted > generation_; });
 }
 
-// Under the lock. `last`: the plan that is to be replaced, of which somebody lives; members of it decide.
+// Called under the lock. `last` is the plan to replace; if one of its members lives, its members decide.
 bool Members::make_plan(const std::vector<Entry>& all, const std::optional<Plan>& last, bool overdue) {
   std::vector<Entry> here;
   bool awaits = false;
@@ -351,7 +351,7 @@ bool Members::make_plan(const std::vector<Entry>& all, const std::optional<Plan>
   if (!complete && !(overdue && here.size() >= static_cast<std::size_t>(options_.least))) {
     return false;
   }
-  // Members keep their order; those that join come behind them.
+  // Members keep their order; new processes follow.
   std::sort(here.begin(), here.end(), [](const Entry& a, const Entry& b) {
     return std::tuple(a.generation == 0, a.order, a.token) < std::tuple(b.generation == 0, b.order, b.token);
   });
@@ -401,13 +401,14 @@ Generation Members::next() {
               .run = plan->run,
               .same_members = same_members};
     }
-    check<DistributedError>(!is_member || !plan || plan->number <= generation_, where, "expected a part in generation ",
-                            generation_ + 1, " of the run, got none: the others went on without this process after ",
+    check<DistributedError>(!is_member || !plan || plan->number <= generation_, where, "expected to join generation ",
+                            generation_ + 1,
+                            " of the run, got excluded: the others continued without this process after ",
                             seconds_text(options_.absence_limit), " (ft.process_group_timeout_ms); start it again");
     const std::int64_t target = std::max(generation_, plan ? plan->number : 0) + 1;
     if (target != wanted_) {
       wanted_ = target;
-      port_ = port_of(listen_at("127.0.0.1", 0));  // a free one; if another program takes it, all meet again
+      port_ = port_of(listen_at("127.0.0.1", 0));  // a free port; if another program takes it, all join again
       announce();
     }
     const PlanLock lock(options_.directory);

@@ -28,9 +28,10 @@ void fail_forward(const TypedCall& model, const std::type_info& input, const std
                      "; name that as the runner's prediction, BasicTorchRunner<Batch, ", name_of(*model.output),
                      ">, or override the steps");
   }
-  fail<StateError>("runner.model", "expected a model whose forward takes ", name_of(input), ", got one that takes ",
-                   model.input == nullptr ? "something else" : name_of(*model.input),
-                   "; let model_input(batch), beside the batch's type, return what it takes, or override the steps");
+  fail<StateError>(
+      "runner.model", "expected a model whose forward takes ", name_of(input), ", got one that takes ",
+      model.input == nullptr ? "something else" : name_of(*model.input),
+      "; let model_input(batch), in the namespace of the batch's type, return what it takes, or override the steps");
 }
 
 const State& input_of(const State& batch) {
@@ -65,12 +66,13 @@ const State& output_of(const State& prediction) {
 
 void fail_output(const std::string& prediction) {
   fail<StateError>("runner.step", "expected a tensor 'output' in the prediction for metrics or criterion, got ",
-                   prediction, "; declare model_output(prediction) beside a prediction type of your own");
+                   prediction, "; declare model_output(prediction) in the namespace of the prediction's type");
 }
 
 void fail_input(const char* expected) {
-  fail<DataError>("runner.step", "expected ", expected,
-                  " in the batch for the model, got none; declare model_input(batch) beside the batch's type");
+  fail<DataError>(
+      "runner.step", "expected ", expected,
+      " in the batch for the model, got none; declare model_input(batch) in the namespace of the batch's type");
 }
 
 std::vector<nn::ModuleTensors> ModelConcept::modules() const { return {}; }
@@ -114,11 +116,11 @@ class NnModel final : public ModelConcept {
       if (typed_.takes<at::Tensor>()) {
         fail_forward(typed_, typeid(at::Tensor), typeid(at::Tensor));
       }
-      fail<StateError>(
-          "runner.model", "expected a module with forward(Tensor) -> Tensor, got '", module_->name(),
-          "', whose forward takes or returns another type; let model_input(batch), beside the batch's type, return "
-          "what it takes, or override train_step, evaluate_step and infer_step and call it there through "
-          "model.as<...>()");
+      fail<StateError>("runner.model", "expected a module with forward(Tensor) -> Tensor, got '", module_->name(),
+                       "', whose forward takes or returns another type; let model_input(batch), in the namespace of "
+                       "the batch's type, return "
+                       "what it takes, or override train_step, evaluate_step and infer_step and call it there through "
+                       "model.as<...>()");
     }
     return forward_(object_, input);
   }

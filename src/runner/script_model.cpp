@@ -287,7 +287,7 @@ std::unique_ptr<ModelConcept> wrap_script(const torch::jit::Module& module) {
 void fail_script_input(const std::type_info& input) {
   fail<StateError>(where,
                    "expected tensors, numbers, texts or standard containers of them for a TorchScript model, got ",
-                   name_of(input), "; let model_input(batch), beside the batch's type, return them");
+                   name_of(input), "; let model_input(batch), in the namespace of the batch's type, return them");
 }
 
 void fail_script_output(const State& given, const std::type_info& expected) {

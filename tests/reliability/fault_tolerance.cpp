@@ -217,8 +217,8 @@ TEST_CASE("ft: the others go on without a process that stands still, and it ends
   CHECK(stopped->wait() == 1);
   CHECK_THAT(
       stopped->output(),
-      ContainsSubstring("[runner.init_fault_tolerance] expected a part in generation 2 of the run, got none: the "
-                        "others went on without this process after 1.5 s (ft.process_group_timeout_ms); start "
+      ContainsSubstring("[runner.init_fault_tolerance] expected to join generation 2 of the run, got excluded: the "
+                        "others continued without this process after 1.5 s (ft.process_group_timeout_ms); start "
                         "it again"));
   run.check_finished_like_one();
 }

@@ -270,7 +270,7 @@ TEST_CASE("errors: an evaluation inside of an evaluation is refused", "[runner]"
   auto& nested = runner.add(Nested());
   runner.train();
   CHECK(nested.error ==
-        "[runner.evaluate] expected no evaluation in progress, got a call from a callback or step inside of one; call "
+        "[runner.evaluate] expected no evaluation in progress, got a call from a callback or step during one; call "
         "it from a training event");
   CHECK(runner.evaluate_epoch("val").number("loss") != nullptr);  // the one outside has ended
 }

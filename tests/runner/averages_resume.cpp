@@ -297,7 +297,7 @@ TEST_CASE("ema and swa: an average that begins behind the end of the run is warn
     config.patience = 1;
     CHECK(average_warnings(config) ==
           std::vector<std::string>{"runner.averages: the run has ended before the first average of swa, at epoch 4: "
-                                   "its results and exports are without it"});
+                                   "its results and exports do not use it"});
   }
 }
 

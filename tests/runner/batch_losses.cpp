@@ -125,7 +125,7 @@ TEST_CASE("TorchRunner: metrics or losses over another batch type are an error",
     runner.metrics = dl::BatchMetrics<Cloud>({{"right", std::make_shared<Right>()}});
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
           "[runner.update_metrics] expected metrics of predictions and targets (Metrics) or over this runner's batch "
-          "type (BatchMetrics), got another kind in split 'train'; update them in your own train_step and "
+          "type (BatchMetrics), got another kind in split 'train'; update them in your train_step and "
           "evaluate_step" +
               place);
   }

@@ -177,16 +177,17 @@ TEST_CASE("ModelHandle: a model or criterion of another input type is an error w
   CHECK_FALSE(model.takes<dl::Batch>());
   CHECK(error_of<dl::StateError>([&] { model(dl::Batch()); }) ==
         "[runner.model] expected a model whose forward takes danling::v0::data::Batch, got one that takes "
-        "runner_batches::Views; let model_input(batch), beside the batch's type, return what it takes, or override the "
+        "runner_batches::Views; let model_input(batch), in the namespace of the batch's type, return what it takes, or "
+        "override the "
         "steps");
   model = [](const Views& views) { return views.left; };
   CHECK(error_of<dl::StateError>([&] { model(at::Tensor()); }) ==
         "[runner.model] expected a model whose forward takes at::Tensor, got one that takes runner_batches::Views; let "
-        "model_input(batch), beside the batch's type, return what it takes, or override the steps");
+        "model_input(batch), in the namespace of the batch's type, return what it takes, or override the steps");
   const dl::CriterionHandle criterion = [](const at::Tensor& p, const Views&) { return p; };
   CHECK(error_of<dl::StateError>([&] { criterion(at::Tensor(), at::Tensor()); }) ==
         "[runner.criterion] expected a criterion of (prediction, at::Tensor), got one of (prediction, "
-        "runner_batches::Views); let model_target(batch), beside the batch's type, return what it takes");
+        "runner_batches::Views); let model_target(batch), in the namespace of the batch's type, return what it takes");
 }
 
 TEST_CASE("model_input, model_target: the parts of mappings and sequences are those of DanLing's default step",
@@ -207,13 +208,12 @@ TEST_CASE("model_input, model_target: the parts of mappings and sequences are th
   CHECK(dl::model_target(tree).is_null());
   CHECK(dl::model_input(x).is_same(x));
   CHECK_FALSE(dl::model_target(x).defined());
-  CHECK(
-      error_of<dl::DataError>([] { dl::model_input(std::map<std::string, at::Tensor>()); }) ==
-      "[runner.step] expected an entry 'input' in the batch for the model, got none; declare model_input(batch) beside "
-      "the batch's type");
+  CHECK(error_of<dl::DataError>([] { dl::model_input(std::map<std::string, at::Tensor>()); }) ==
+        "[runner.step] expected an entry 'input' in the batch for the model, got none; declare model_input(batch) in "
+        "the namespace of the batch's type");
   CHECK(error_of<dl::DataError>([] { dl::model_input(std::vector<at::Tensor>()); }) ==
         "[runner.step] expected at least one part in the batch for the model, got none; declare model_input(batch) "
-        "beside the batch's type");
+        "in the namespace of the batch's type");
 }
 
 TEST_CASE("model_input, model_target: the parts of a State are those of DanLing's default step", "[runner]") {
@@ -230,10 +230,10 @@ TEST_CASE("model_input, model_target: the parts of a State are those of DanLing'
   CHECK(dl::model_target(dl::State(x)).is_null());
   CHECK(error_of<dl::DataError>([] { dl::model_input(dl::State(dl::State::List())); }) ==
         "[runner.step] expected at least one part in the batch for the model, got none; declare model_input(batch) "
-        "beside the batch's type");
+        "in the namespace of the batch's type");
   CHECK(error_of<dl::DataError>([] { dl::model_input(dl::State(dl::State::Map())); }) ==
         "[runner.step] expected an entry 'input' in the batch for the model, got none; declare model_input(batch) "
-        "beside the batch's type");
+        "in the namespace of the batch's type");
 }
 
 }  // namespace

@@ -174,9 +174,10 @@ TEST_CASE("ddp: datasets of other sizes on the ranks are an error before trainin
     runner.datasets["train"] = Points{make_points(group.rank() == 0 ? 40 : 48, 0), true};
     return error_of<dl::ConfigError>([&] { runner.train(); });
   });
-  danling_test::check_ranks(texts,
-                            "[runner.train] expected as many samples in split 'train' on all ranks, which each read a "
-                            "part of them, got 40 on rank 0 and 48 on rank 1; give every process the whole dataset");
+  danling_test::check_ranks(
+      texts,
+      "[runner.train] expected the same number of samples in split 'train' on all ranks, since each rank reads a part "
+      "of them, got 40 on rank 0 and 48 on rank 1; give every process the whole dataset");
 }
 
 }  // namespace

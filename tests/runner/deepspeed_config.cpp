@@ -286,7 +286,7 @@ TEST_CASE("deepspeed: what is not available is refused by its name", "[runner][d
        "expected no 'deepspeed.bf16.bf16_optimizer_states', got true, which is not available: the optimizer updates "
        "float32 weights"},
       {R"({"fp16": {"loss_scale": -1}})",
-       "expected 0 (a scale that adapts) or more for 'deepspeed.fp16.loss_scale', got -1.0"},
+       "expected 0 (a dynamic scale) or more for 'deepspeed.fp16.loss_scale', got -1.0"},
       {R"({"gradient_clipping": -1})", "expected 0 (no clipping) or more for 'deepspeed.gradient_clipping', got -1.0"},
       {R"({"communication_data_type": "bf16", "zero_optimization": {"stage": 2}})",
        "expected fp32 for 'deepspeed.communication_data_type' with ZeRO stage 2, got bf16, which is available with "

@@ -426,7 +426,7 @@ TEST_CASE("DeepSpeedRunner: a failed save leaves earlier checkpoints and is repo
   CHECK(manager.checkpoint_health().failing.empty());
   CHECK(pointed(options.directory, "best") == "ckpt-e000002");
   CHECK(error_of<dl::ConfigError>([&] { manager.save_checkpoint({.name = "best", .force = true}); }) ==
-        "[checkpoint.save] expected a name other than those that are given by themselves (best, ckpt-...), got 'best'");
+        "[checkpoint.save] expected a name that is not reserved (best, ckpt-...), got 'best'");
 }
 
 }  // namespace

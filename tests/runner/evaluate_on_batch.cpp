@@ -145,7 +145,7 @@ TEST_CASE("finish_evaluation: within an accumulation window one warning says tha
   CHECK(runner.results().rows().size() == 2);
   CHECK(warnings ==
         std::vector<std::string>{
-            "runner.finish_evaluation: expected an evaluation between two updates, got one inside of an accumulation "
+            "runner.finish_evaluation: expected an evaluation between two updates, got one inside an accumulation "
             "window, where no checkpoint can be saved: it is not part of the results that the best is chosen from; "
             "evaluate after a batch that `updated`"});
 }

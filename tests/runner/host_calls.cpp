@@ -30,7 +30,7 @@ TEST_CASE("train_on_batch: calls in a wrong order are errors with the right orde
   epochs.hidden = 4;
   HostedRunner by_epochs(epochs);
   CHECK(error_of<dl::ConfigError>([&] { by_epochs.train_on_batch(pushed(0)); }) ==
-        "[runner.train_on_batch] expected `steps`, or neither, where the program brings the batches, got epochs=3");
+        "[runner.train_on_batch] expected `steps`, or neither, in a loop of the program, got epochs=3");
 
   struct Nested : HostedRunner {
     using HostedRunner::HostedRunner;
@@ -45,7 +45,7 @@ TEST_CASE("train_on_batch: calls in a wrong order are errors with the right orde
   CHECK_THAT(
       error_of<dl::StateError>([&] { nested.train_on_batch(pushed(0)); }),
       ContainsSubstring("[runner.train_on_batch] expected a call after train() or train_on_batch() has returned or "
-                        "thrown, got one inside of it"));
+                        "thrown, got one during it"));
 }
 
 TEST_CASE("train_on_batch: a callback cannot train, finish or load a checkpoint during a step", "[runner]") {

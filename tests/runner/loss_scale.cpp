@@ -402,7 +402,7 @@ TEST_CASE("fp64: a batch type that does not convert is refused before training",
   Runner runner(config);
   CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
         "[runner.build_dataloaders] expected a batch type with to(at::ScalarType), or to_dtype(batch, at::ScalarType) "
-        "beside it, for precision fp64, got a type with neither");
+        "in its namespace, for precision fp64, got a type with neither");
   runner.close();
 }
 

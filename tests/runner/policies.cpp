@@ -238,7 +238,7 @@ TEST_CASE("on_nonfinite: stop finds infinite gradients of a finite loss", "[runn
   config.on_nonfinite = "stop";
   Broken runner(config);
   CHECK_THAT(error_of<dl::NonFiniteError>([&] { runner.train(); }),
-             StartsWith("[runner.loss] expected finite gradients, got others at loss "));
+             StartsWith("[runner.loss] expected finite gradients, got non-finite ones at loss "));
   CHECK(runner.state().train.global_step == 2);
 }
 
@@ -422,10 +422,9 @@ TEST_CASE("on_nonfinite: a loop of the program stops with its batch saved, and c
   SECTION("rollback") {
     config.spike.action = "rollback";
     HostedRunner runner(config);
-    CHECK(
-        error_of<dl::ConfigError>([&] { runner.train_on_batch(pushed(0)); }) ==
-        "[runner.train_on_batch] expected spike.action warn, skip or stop where the program brings the batches, which "
-        "no roll-back can repeat, got rollback");
+    CHECK(error_of<dl::ConfigError>([&] { runner.train_on_batch(pushed(0)); }) ==
+          "[runner.train_on_batch] expected spike.action warn, skip or stop in a loop of the program, whose batches no "
+          "roll-back can repeat, got rollback");
   }
 }
 

@@ -179,7 +179,7 @@ TEST_CASE("BasicTorchRunner: a prediction of a wrong type is an error that says 
     runner.optimizer = dl::optim::sgd(net->parameters(), {.lr = 0.1});
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
           "[runner.step] expected a tensor 'output' in the prediction for metrics or criterion, got {logits: Float [8, "
-          "3]}; declare model_output(prediction) beside a prediction type of your own" +
+          "3]}; declare model_output(prediction) in the namespace of the prediction's type" +
               place);
   }
   SECTION("a criterion over another prediction") {
@@ -188,7 +188,7 @@ TEST_CASE("BasicTorchRunner: a prediction of a wrong type is an error that says 
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
           "[runner.criterion] expected a criterion of (runner_predictions::Output, at::Tensor), got one of "
           "(std::tuple<at::Tensor, at::Tensor>, at::Tensor); let model_output(prediction) and model_target(batch), "
-          "beside their types, return what it takes" +
+          "in the namespaces of their types, return what it takes" +
               place);
   }
   SECTION("a model that gives another type") {

@@ -58,7 +58,7 @@ TEST_CASE("train_step: loss.backward() is one warning, and metrics without value
             "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the "
             "samples of the accumulation window, nor reduced over processes; call backward(loss) in place of "
             "loss.backward()",
-            "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
+            "the metrics of split 'train' received no values; call update_metrics in your train_step"});
 }
 
 TEST_CASE("train_step: a loss that is not finite is a warning with split and step, or stops the run", "[runner]") {
@@ -70,7 +70,7 @@ TEST_CASE("train_step: a loss that is not finite is a warning with split and ste
       warnings_of<Careless<3>>(config) ==
       std::vector<std::string>{
           "the loss is not finite: nan in split 'train', epoch 1, by step 5; set on_nonfinite: stop to end such a run",
-          "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
+          "the metrics of split 'train' received no values; call update_metrics in your train_step"});
   config.on_nonfinite = "stop";
   Careless<3> runner(config);
   CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==

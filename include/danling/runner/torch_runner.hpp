@@ -182,9 +182,10 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   void build_dataloaders() override {
-    check<ConfigError>(!input_dtype() || data::HasToDtype<B>, "runner.build_dataloaders",
-                       "expected a batch type with to(at::ScalarType), or to_dtype(batch, at::ScalarType) beside it, "
-                       "for precision fp64, got a type with neither");
+    check<ConfigError>(
+        !input_dtype() || data::HasToDtype<B>, "runner.build_dataloaders",
+        "expected a batch type with to(at::ScalarType), or to_dtype(batch, at::ScalarType) in its namespace, "
+        "for precision fp64, got a type with neither");
     for (const auto& [split, source] : datasets) {
       check<ConfigError>(static_cast<bool>(source), "runner.build_dataloaders", "expected a dataset for split ",
                          quote(split), ", got none");
@@ -221,7 +222,7 @@ class BasicTorchRunner : public TorchRunnerBase {
       } else {
         fail<StateError>("runner.distill",
                          "expected a prediction with a tensor, the logits, got one without; declare "
-                         "model_output(prediction) beside its type");
+                         "model_output(prediction) in the namespace of its type");
       }
     }
   }
@@ -362,7 +363,7 @@ class BasicTorchRunner : public TorchRunnerBase {
       if constexpr (!HasTensorOutput<P>) {
         fail<StateError>("runner.update_metrics",
                          "expected a prediction with a tensor for metrics of predictions and targets, got one "
-                         "without; declare model_output(prediction) beside its type, or use BatchMetrics");
+                         "without; declare model_output(prediction) in the namespace of its type, or use BatchMetrics");
       } else if constexpr (detail::HasTensorTarget<B>) {
         const at::Tensor& target = detail::target_tensor(batch);
         if (target.defined()) {
