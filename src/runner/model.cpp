@@ -79,7 +79,7 @@ std::vector<nn::ModuleTensors> ModelConcept::modules() const { return {}; }
 
 namespace {
 
-// `Linear` of torch::nn::LinearImpl.
+// Returns `Linear` for torch::nn::LinearImpl.
 std::string type_of(const torch::nn::Module& module) {
   std::string name = module.name();
   if (const std::string_view space = "torch::nn::"; name.starts_with(space)) {
@@ -172,7 +172,7 @@ class NnModel final : public ModelConcept {
   TypedCall typed_;
 };
 
-/// Another model, whose floating outputs have one type. A decorator, so that models without one pay nothing.
+/// Converts the floating-point outputs of another model to one dtype. A decorator, so that other models pay nothing.
 class ConvertingModel final : public ModelConcept {
  public:
   ConvertingModel(std::shared_ptr<ModelConcept> model, at::ScalarType dtype)
@@ -292,7 +292,7 @@ void ModelHandle::load_state_dict(const State& state) const {
   State own = state_dict();
   const bool without_adapters = lora_ != nullptr && !lora_->is_in(state);
   if (without_adapters) {
-    own = lora_->merge(own);  // its names
+    own = lora_->merge(own);  // uses the model's names
     for (auto& [name, tensor] : concept_->named_state()) {
       if (own.find(name) != nullptr) {
         own[name] = tensor.detach();

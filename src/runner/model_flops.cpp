@@ -7,10 +7,10 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// A backward pass computes two products for each of the forward pass.
+// A backward pass computes two matrix products for each one of the forward pass.
 constexpr double training_per_forward = 3.0;
 
-/// 0: unknown.
+/// 0 if unknown.
 double total(double per_token, double per_sample, const LoopCounts& counts) {
   return per_token > 0 && counts.tokens > 0 ? per_token * static_cast<double>(counts.tokens)
                                             : per_sample * static_cast<double>(counts.samples);
@@ -26,7 +26,7 @@ bool ModelFlops::is_needed() const { return !config_.model_flops_per_sample && !
 
 void ModelFlops::on_train_begin(const SplitEvent&) {
   if (!done_) {
-    counter_.reset();  // one at a time
+    counter_.reset();  // one counter at a time
     counter_ = std::make_unique<nn::FlopCounter>();
   }
 }
@@ -59,7 +59,7 @@ void ModelFlops::add_rates(Result& result, const LoopCounts& counts, bool traini
     }
   };
   const double per_sample = config_.model_flops_per_sample.value_or(is_needed() ? counted_per_sample_ : 0.0);
-  // Sequences of the first batch may be shorter or longer than those that follow.
+  // Sequences of the first batch may be shorter or longer than later ones.
   const double per_token = config_.model_flops_per_token.value_or(is_needed() ? counted_per_token_ : 0.0);
   add(total(per_token, per_sample, counts), "tflops", "mfu_pct");
   add(total(config_.hardware_flops_per_token.value_or(0.0), config_.hardware_flops_per_sample.value_or(0.0), counts),

@@ -1,4 +1,4 @@
-// The summary of a run's models, for --summary and for the metadata of the run.
+// Summary of a run's models, for --summary and for the run's metadata.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <danling/nn/lora.hpp>
@@ -47,7 +47,7 @@ nn::ModelSummary TorchRunnerBase::summarize(std::string_view split) {
     check<DataError>(batches.next(), "runner.summarize", "expected a batch in split ", quote(name), ", got none");
     data::BatchRef batch = batch_of(source);
     Adapters(*this).use_present();
-    const LossTerms::WithoutTeacher alone(*this);  // it is no part of the model
+    const LossTerms::WithoutTeacher alone(*this);  // excludes the teacher
     out = nn::summarize(modules, [&] {
       const detail::WithoutGradients guard(any_script());
       run_evaluate_step(batch);

@@ -1,4 +1,4 @@
-// Materializes a model on a grid: whole first, then cut, with the checks of both.
+// Materializes a model on a grid: prepares the whole model, cuts it, and checks the result.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ namespace danling::inline v0::detail {
 
 namespace {
 
-/// Warns once of attention that sees its own part of a sequence alone, which trains another model.
+/// Warns once if attention does not exchange keys and values over the axis `context`, which would train another model.
 class ContextUse : public Callback {
  public:
   explicit ContextUse(Group context) : context_(std::move(context)), before_(GroupCall::exchanges_of(context_)) {}

@@ -32,7 +32,7 @@ const ShardedParallel* grid_of(const Parallelism& parallelism) {
   return dynamic_cast<const ShardedParallel*>(&parallelism);
 }
 
-/// Axes above 1 along which the model itself is cut.
+/// Axes above 1 along which the model itself must be sliced.
 std::vector<std::string> model_axes(const ParallelTopology& topology) {
   std::vector<std::string> out;
   for (const std::string_view axis : {"tensor", "context", "expert", "expert_tensor"}) {
@@ -82,7 +82,7 @@ std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const R
 
 namespace {
 
-/// "pattern=style", behind it options: "qkv$=colwise:unit=96", "head=colwise:gather_output".
+/// Parses "pattern=style" and its options: "qkv$=colwise:unit=96", "head=colwise:gather_output".
 parallel::TensorParallelRule rule_in(const std::string& text) {
   static constexpr std::string_view operation = "runner.parallelize_model";
   const auto equals =
@@ -132,7 +132,7 @@ void parallelize(ModelHandle& model, const ParallelContext& context, const std::
     plan.push_back(rule_in(text));
   }
   if (auto* own = dynamic_cast<parallel::Parallelizable*>(model.module().get())) {
-    own->parallelize(context);  // it may take other groups than that of the plan
+    own->parallelize(context);  // it may use other groups than the plan
     parallel::follow_plan(*model.module(), context, plan);
     return;
   }
@@ -274,7 +274,7 @@ std::shared_ptr<torch::nn::Module> tree_of(const parallel::PipelinePart& part, c
   return root;
 }
 
-/// Stages of a rank: modules with the parameters, which run in the schedule alone.
+/// Stages of a rank: a container with the parameters of the modules. Only the schedule runs them.
 struct StagesImpl : torch::nn::Module {
   explicit StagesImpl(const std::vector<StagePart>& parts) : torch::nn::Module("danling::PipelineStages") {
     for (const StagePart& part : parts) {
@@ -329,7 +329,7 @@ std::int64_t micro_batches_of(const ParallelConfig& config, std::int64_t batch_s
                      "expected 'parallel.pipeline_n_microbatches', or a loader with a batch size, got neither");
   const std::int64_t size = config.pipeline_microbatch_size;
   check<ConfigError>(batch_size % size == 0, where, "expected 'dataloader.batch_size' (", batch_size,
-                     ") to be a multiple of 'parallel.pipeline_microbatch_size' (", size, "), got a rest of ",
+                     ") to be a multiple of 'parallel.pipeline_microbatch_size' (", size, "), got a remainder of ",
                      batch_size % size);
   return batch_size / size;
 }
@@ -356,7 +356,7 @@ at::Tensor weighted_sum(const std::vector<at::Tensor>& losses, const std::vector
   at::Tensor sum;
   for (std::size_t i = 0; i < losses.size(); ++i) {
     if (counts && shares.at(i) == 0.0) {
-      continue;  // without a valid target a mean is NaN
+      continue;  // a mean without valid targets is NaN
     }
     const at::Tensor part = losses[i].detach().reshape({}) * shares.at(i);
     sum = sum.defined() ? sum + part : part;
@@ -381,7 +381,7 @@ void fail_prediction() {
 void check_counted(bool is_stream, std::string_view split) {
   check<ConfigError>(!is_stream, "runner.build_dataloaders", "expected a dataset for split ", quote(split),
                      " with a pipeline of three or more stages, got a "
-                     "stream: stages in the middle read nothing, and cannot know how many batches there are");
+                     "stream: middle stages read nothing and cannot count the batches");
 }
 
 }  // namespace detail

@@ -17,7 +17,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// The specification's ParallelContext.
+// Names of ParallelContext in the specification.
 constexpr std::array<std::string_view, 7> axes = {"replicate", "shard",  "context",      "pipeline",
                                                   "tensor",    "expert", "expert_tensor"};
 
@@ -28,7 +28,7 @@ ProcessIdentity identity_of(const Group& group) {
   return out;
 }
 
-// Whether those that have not ended their pass exchange statistics inside a step.
+// True if ranks that have not ended their pass exchange statistics inside a step.
 bool are_inside_step(const std::vector<detail::Message>& messages) {
   const auto is = [](detail::Purpose purpose) {
     return [purpose](const detail::Message& message) { return message.purpose == purpose; };
@@ -98,7 +98,7 @@ void Parallelism::set_loss_scale(const optim::Optimizer&, const at::Tensor&) {}
 void Parallelism::begin_backward(const WindowPlace&) {}
 
 std::string Parallelism::why_not_recorded() const {
-  return name() == "single" ? std::string() : concat("the stack ", quote(name()), " does not say that it can be");
+  return name() == "single" ? std::string() : concat("the stack ", quote(name()), " does not support it");
 }
 
 void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&,
@@ -112,7 +112,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   }
   const Wait wait(*this);
   std::string text(sizeof(StepPacket), '\0');
-  std::memcpy(text.data(), &mine, sizeof(StepPacket));  // of one program on machines of one kind
+  std::memcpy(text.data(), &mine, sizeof(StepPacket));  // all ranks run the same program on the same kind of machine
   const auto purpose = mine.exhausted ? detail::Purpose::ended : detail::Purpose::update;
   std::vector<detail::Message> messages = detail::meet(group_, purpose, text);
   while (mine.exhausted && are_inside_step(messages)) {
@@ -124,7 +124,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   std::int64_t rank = -1;
   const auto logs = [](const detail::Message& message) { return message.purpose == detail::Purpose::log; };
   if (!mine.exhausted && std::any_of(messages.begin(), messages.end(), logs)) {
-    detail::fail_apart(messages, "parallelism.agree");  // batches of other numbers per update
+    detail::fail_apart(messages, "parallelism.agree");  // the ranks have different numbers of batches per update
   }
   for (const detail::Message& message : messages) {
     ++rank;

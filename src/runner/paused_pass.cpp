@@ -31,7 +31,7 @@ TorchRunnerBase::PausedPass::~PausedPass() {
     runner_.enter(RunnerMode::train, runner_.pass_->split());
     Snapshot(runner_).restore(runner_.saved_measurements_);
     runner_.pass_->resume();
-  } catch (const std::exception& error) {  // thrown by metrics that cannot load their own state
+  } catch (const std::exception& error) {  // from metrics that cannot load their saved state
     runner_.logger().warning(concat("could not restore the meters of the training pass: ", error.what()));
   }
 }

@@ -1,4 +1,4 @@
-// The picture of a pipeline's step in the log.
+// Logs a drawing of a pipeline's step.
 #include <danling/runner/parallel_parts.hpp>
 
 #include <danling/core/error.hpp>
@@ -8,7 +8,7 @@ namespace danling::inline v0::detail {
 
 void PipelineDrawing::after_step(TorchRunnerBase& runner, const parallel::PipelineSchedule& schedule,
                                  std::int64_t micro_batches) {
-  // The first steps allocate and exchange shapes. All ranks know the number, and so agree on the step.
+  // Skips the first steps, which allocate and exchange shapes. All ranks count the same steps.
   static constexpr std::int64_t settled = 3, characters = 110;
   ++steps_;
   const parallel::PipelinePlan& plan = schedule.plan();
@@ -20,7 +20,7 @@ void PipelineDrawing::after_step(TorchRunnerBase& runner, const parallel::Pipeli
   const parallel::PipelineTimeline measured = schedule.measured();
   if (runner.is_main_process()) {
     std::string picture = parallel::pipeline_picture(plan, parallel::simulate_pipeline(plan), &measured, characters);
-    picture.pop_back();  // the end of its last line
+    picture.pop_back();  // the end of the last line
     runner.logger().info(concat("pipeline, training step ", steps_, ": ", picture));
   }
 }

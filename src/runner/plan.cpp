@@ -1,4 +1,4 @@
-// Plan of a run: budgets and intervals, and the splits in each role.
+// RunnerPlan: lengths and intervals of a run, and the splits by role.
 #include <danling/runner/plan.hpp>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ void RunnerPlan::check_split_names() const {
   for (const auto& name : test_splits()) {
     expect(name, "test_splits");
   }
-  if (config().score_split && !known.empty()) {  // a program that supplies batches names splits later
+  if (config().score_split && !known.empty()) {  // a program that makes its batches names splits later
     expect(*config().score_split, "score_split");
   }
 }

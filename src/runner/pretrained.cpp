@@ -1,4 +1,4 @@
-// Loads weights alone, from the checkpoint of another run or from any file.
+// Loads only weights, from the checkpoint of another run or from any file.
 #include <danling/runner/pretrained.hpp>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
                      "the runner's constructor: danling::load_weights");
   const auto exposed = runner_.expose_state(/*writes=*/true);
   const State present = runner_.model_state_dict();
-  // Weights without adapters are those of a model without them.
+  // Weights without adapters belong to a model without adapters.
   const State exported = has_adapters(checkpoint) ? present : runner_.exported_state_dict(present);
   if (exported.find("models") != nullptr &&
       (exported.find("model") == nullptr || checkpoint.find("models") != nullptr)) {
@@ -72,7 +72,7 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
 
 namespace {
 
-// The average of a model's weights where the file has one, as in DanLing, else the weights.
+// The average of a model's weights if the file has one, as in DanLing, else the weights.
 const State* preferred_weights(const State& part) {
   for (const char* key : {"ema", "swa", "model"}) {
     const State* weights = part.is_map() ? part.find(key) : nullptr;
@@ -83,7 +83,7 @@ const State* preferred_weights(const State& part) {
   return nullptr;
 }
 
-// {model: {"model": weights}} as one map, the names of models in front.
+// Converts {model: {"model": weights}} to one map, with the names of models as prefixes.
 State flattened(const State& models, bool averages) {
   State out = State::Map();
   for (const auto& model : models.map()) {

@@ -42,20 +42,21 @@ void ParallelAxesConfig::fields(Fields& f) {
   const auto axis = [&f](std::string_view name, std::int64_t& value, std::string_view help) {
     f(name, value, help).at_least(-1).non_semantic();
   };
-  axis("replicate", replicate, "processes with the same parameters and other samples");
-  axis("shard", shard, "processes with other rows of the parameters and other samples; -1: what the others leave");
-  axis("context", context, "processes with other parts of each sequence");
-  axis("pipeline", pipeline, "processes with other layers");
-  axis("tensor", tensor, "processes with other slices of the same layers");
-  axis("expert", expert, "processes with other experts");
-  axis("expert_tensor", expert_tensor, "processes with other slices of an expert");
+  axis("replicate", replicate, "processes with the same parameters and different samples");
+  axis("shard", shard,
+       "processes with different rows of the parameters and different samples; -1: the remaining processes");
+  axis("context", context, "processes with different parts of each sequence");
+  axis("pipeline", pipeline, "processes with different layers");
+  axis("tensor", tensor, "processes with different slices of the same layers");
+  axis("expert", expert, "processes with different experts");
+  axis("expert_tensor", expert_tensor, "processes with different slices of an expert");
 }
 
 void ParallelConfig::fields(Fields& f) {
   f("axes", axes, "processes along each axis of the grid; their product is the number of processes");
   f("virtual_ranks", virtual_ranks,
-    "with deterministic: a power of two of shards that a global batch is computed in, each of batch_size samples, so "
-    "that any number of processes up to it gives the same bits; unset: each process computes its part as one")
+    "with deterministic: number of shards of a global batch, a power of two, each of batch_size samples, so "
+    "that any number of processes up to it computes the same bits; unset: each process computes its part as one")
       .above(0);
   f("tensor_plan", tensor_plan,
     "pattern=style entries: how modules whose names match are sliced over the tensor axis (colwise, rowwise, ...)")
@@ -72,7 +73,7 @@ void ParallelConfig::fields(Fields& f) {
     "modules of each stage of a pipeline: names, separated by commas; one entry for each stage")
       .non_semantic();
   f("pipeline_picture", pipeline_picture,
-    "log once when each rank of a pipeline computed in a step and when it waited, beside the plan")
+    "log once when each rank of a pipeline computed and waited in a step, next to the plan")
       .non_semantic();
   f("allow_degree_change", allow_degree_change, "resume a checkpoint of other axes with stack: parallel")
       .non_semantic();
@@ -80,13 +81,13 @@ void ParallelConfig::fields(Fields& f) {
 }
 
 void PowerSGDConfig::fields(Fields& f) {
-  f("rank", rank, "columns of the factors that stand for a matrix of gradients").at_least(1);
+  f("rank", rank, "columns of the two factors that approximate a matrix of gradients").at_least(1);
   f("start_iter", start_iter, "updates before the first compressed one").at_least(0);
   f("min_compression_rate", min_compression_rate,
     "compresses a matrix only if that shrinks it by more than this factor")
       .above(0);
-  f("use_error_feedback", use_error_feedback, "adds what an update has lost to the next one");
-  f("warm_start", warm_start, "begins with the factors of the update before, else with random ones");
+  f("use_error_feedback", use_error_feedback, "add the error of an update to the next one");
+  f("warm_start", warm_start, "start from the factors of the previous update, else from random ones");
   f("orthogonalization_epsilon", orthogonalization_epsilon, "added to the norms by which columns are divided")
       .at_least(0);
 }
@@ -98,28 +99,27 @@ void DdpConfig::fields(Fields& f) {
   f("overlap", overlap, "begin to sum gradients while the backward pass runs; no effect with parallel.virtual_ranks");
   f("shared_memory", shared_memory, "exchange gradients through shared memory where all processes are on one machine");
   f("broadcast_buffers", broadcast_buffers,
-    "after each update, all processes get the buffers (running statistics) of the first one that has batches");
+    "after each update, copy the buffers (running statistics) of the first process with batches to all processes");
   f("comm_hook", comm_hook,
-    "how gradients travel: bf16_compress or fp16_compress: in that element type; powerSGD: as low-rank approximations; "
-    "none: as they are")
+    "compression of gradients: bf16_compress or fp16_compress: to that dtype; powerSGD: to low-rank approximations; "
+    "none: uncompressed")
       .choices({"none", "bf16_compress", "fp16_compress", "powerSGD"});
   f("powersgd", powersgd, "approximation of gradients with comm_hook: powerSGD");
 }
 
 void ShardPrecisionConfig::fields(Fields& f) {
   const std::vector<std::string> dtypes{"float32", "bfloat16", "float16", "float64"};
-  f("param_dtype", param_dtype, "type of whole parameters, in which operators compute; unset: that of the rows")
+  f("param_dtype", param_dtype, "dtype of gathered parameters and of the computation; unset: that of the rows")
       .choices(dtypes);
-  f("reduce_dtype", reduce_dtype, "type of gradients on their way; unset: that of the gradients").choices(dtypes);
-  f("output_dtype", output_dtype, "type of what the model returns, one tensor; unset: as operators compute it")
-      .choices(dtypes);
+  f("reduce_dtype", reduce_dtype, "dtype of gradients in the reduction; unset: that of the gradients").choices(dtypes);
+  f("output_dtype", output_dtype, "dtype of the model's output, one tensor; unset: as computed").choices(dtypes);
   f("cast_forward_inputs", cast_forward_inputs,
     "convert the other inputs of operators with a parameter too; unset: true");
 }
 
 void FsdpConfig::fields(Fields& f) {
-  f("enabled", enabled, "shard parameters over parallel.axes.shard, which an axis above 1 does anyway").non_semantic();
-  f("stage", stage, "of ZeRO: processes share the state of the optimizer (1), gradients too (2), parameters too (3)")
+  f("enabled", enabled, "shard parameters over parallel.axes.shard; an axis above 1 does so without it").non_semantic();
+  f("stage", stage, "stage of ZeRO: processes share the optimizer's state (1), also gradients (2), also parameters (3)")
       .range(1, 3)
       .non_semantic();
   f("units", units,
@@ -129,10 +129,10 @@ void FsdpConfig::fields(Fields& f) {
   f("reshard_after_forward", reshard_after_forward,
     "free a unit after its forward pass and gather it again for the backward pass: less memory, more traffic; unset: "
     "true");
-  f("prefetch", prefetch, "units that are gathered ahead of the one that computes; no effect in shared memory")
+  f("prefetch", prefetch, "units that are gathered ahead of the computing one; no effect in shared memory")
       .at_least(0)
       .non_semantic();
-  f("mp_policy", mp_policy, "types of sharded parameters and of their gradients on their way");
+  f("mp_policy", mp_policy, "dtypes of sharded parameters and of the reduction of their gradients");
   f("offload_policy", offload_policy, "cpu: rows, gradients and optimizer state stay in the memory of the host")
       .choices({"cpu"})
       .non_semantic();
@@ -142,20 +142,21 @@ void FsdpConfig::fields(Fields& f) {
 }
 
 void FtConfig::fields(Fields& f) {
-  f("enabled", enabled, "continue training with the processes that are left when one dies, and admit others");
-  f("process_group", process_group, "how they communicate").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
+  f("enabled", enabled, "when a process dies, continue training with the remaining ones; admit new ones");
+  f("process_group", process_group, "transport between processes").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
   f("process_group_timeout_ms", process_group_timeout_ms,
     "milliseconds: the longest wait in a collective, and for a process that is alive but does not join the next "
     "generation")
       .at_least(1);
-  f("replica_id", replica_id, "number of this process from 0, where no launcher gives it a rank").at_least(0);
-  f("group_size", group_size, "processes that start together, where no launcher says how many").at_least(1);
-  f("min_replica_size", min_replica_size, "processes without which training waits for others").at_least(1);
+  f("replica_id", replica_id, "number of this process from 0, if no launcher sets its rank").at_least(0);
+  f("group_size", group_size, "processes that start together, if no launcher sets their number").at_least(1);
+  f("min_replica_size", min_replica_size, "minimum number of processes; with fewer, training waits for others")
+      .at_least(1);
   f("directory", directory,
-    "where the processes meet, in a folder <name>-<config id>; on a file system with locks; unset: .ft in "
+    "rendezvous directory, in a folder <name>-<config id>; on a file system with locks; unset: .ft in "
     "workspace_root");
   f("snapshot_interval", snapshot_interval,
-    "updates between two states that each process keeps in memory: as many are redone at most")
+    "updates between two states that each process keeps in memory: at most as many are repeated after a failure")
       .at_least(1);
 }
 
@@ -166,7 +167,7 @@ struct MasterAddress {
   int port = 0;
 };
 
-/// @param where  of the message, @param name  of the key or variable
+/// @param where  component of the message. @param name  key or variable
 MasterAddress parse_init_method(std::string_view where, std::string_view name, const std::string& text) {
   const std::string_view tcp = "tcp://";
   MasterAddress out;
@@ -179,7 +180,7 @@ MasterAddress parse_init_method(std::string_view where, std::string_view name, c
     out.host = text.substr(tcp.size(), colon - tcp.size());
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, out.port);
-    const bool six = out.host.starts_with('[') && out.host.ends_with(']');  // an address of IPv6
+    const bool six = out.host.starts_with('[') && out.host.ends_with(']');  // an IPv6 address
     out.host = six ? out.host.substr(1, out.host.size() - 2) : out.host;
     valid = error == std::errc() && stop == end && out.port > 0 && out.port <= 65535 && !out.host.empty() &&
             out.host.find('/') == out.host.npos && (six || out.host.find(':') == out.host.npos);
@@ -233,7 +234,7 @@ ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const Runner
   const MasterAddress master = config.init_method ? parse_init_method(where, "'init_method'", *config.init_method)
                                                   : parse_init_method(where, "the variable INIT_METHOD", *variable);
   if (!master.host.empty()) {
-    // The launcher listens at the address of its own variables alone.
+    // The launcher listens only at the address of its own variables.
     identity.launcher_listens =
         identity.launcher_listens && master.host == identity.master_address && master.port == identity.master_port;
     identity.master_address = master.host;
@@ -244,7 +245,7 @@ ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const Runner
 
 namespace {
 
-/// Whether it is enabled, for one of several models too.
+/// True if it is enabled, also for one of several models.
 template <class Average>
 bool averages(const Average& section) {
   return section.enabled.value_or(false) ||
@@ -252,7 +253,7 @@ bool averages(const Average& section) {
                      [](const auto& model) { return model.second.enabled.value_or(false); });
 }
 
-/// Keys of a grid of processes, and what is missing beside one.
+/// Checks the keys of a grid of processes, and combinations with missing features.
 void check_grid(const RunnerConfig& config) {
   static constexpr std::string_view where = "config.validate";
   const std::string_view stack = config.stack_name();
@@ -267,7 +268,7 @@ void check_grid(const RunnerConfig& config) {
                          "'; unset one of the two");
     }
   }
-  // A DeepSpeed JSON selects ddp or fsdp when a runner reads it, which checks the result again.
+  // A DeepSpeed JSON selects ddp or fsdp when a runner reads it; the result is checked again.
   const bool reads_deepspeed = stack == "deepspeed" || !config.deepspeed.is_null();
   check<ConfigError>(is_grid || reads_deepspeed || config.fsdp.units.empty(), where,
                      "expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ", stack);

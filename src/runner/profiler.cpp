@@ -31,7 +31,7 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
-/// The profiler that Kineto serves: it has one session in a process.
+/// The profiler that Kineto serves; Kineto has one session per process.
 std::atomic<const Profiler*> active_profiler{nullptr};
 
 ProfilerConfig kineto_config(const ProfilingConfig& config) {
@@ -44,7 +44,7 @@ std::set<ActivityType> activities(bool cuda) {
               : std::set<ActivityType>{ActivityType::CPU};
 }
 
-// As torch.profiler.tensorboard_trace_handler names it.
+// Names a trace as torch.profiler.tensorboard_trace_handler does.
 std::string trace_name() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -58,7 +58,7 @@ std::string text_of(const std::exception& error) {
   return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
 }
 
-// Kineto drops kernels that run when it stops, and counts those of earlier steps that run when it starts.
+// Kineto drops kernels that still run when it stops, and counts kernels of earlier steps that still run when it starts.
 void wait_for_device(bool cuda) noexcept {
   if (!cuda) {
     return;
@@ -66,11 +66,11 @@ void wait_for_device(bool cuda) noexcept {
   try {
     const c10::impl::VirtualGuardImpl devices(c10::kCUDA);
     devices.synchronizeDevice(devices.getDevice().index());
-  } catch (const std::exception&) {  // an error of a kernel, which its step reports
+  } catch (const std::exception&) {  // its step reports the kernel's error
   }
 }
 
-// Kineto prints its steps on stderr. It reads the level when it starts.
+// Kineto prints its steps on stderr. It reads the log level when it starts.
 void silence_kineto() {
   static std::once_flag once;
   std::call_once(once, [] { ::setenv("KINETO_LOG_LEVEL", "99", /*replace=*/0); });
@@ -111,7 +111,7 @@ Profiler::~Profiler() {
 }
 
 void Profiler::on_run_begin(const RunEvent& event) {
-  stop();  // what an earlier call of train() left when its processes were lost
+  stop();  // ends a session that an earlier train() left when its processes were lost
   step_ = event.runner.state().train.global_step;
   enter(profiler_action(config_, step_));
 }
@@ -176,7 +176,7 @@ void Profiler::start() {
   thread_ = std::this_thread::get_id();
 }
 
-/// Null when nothing was recorded.
+/// Null if nothing was recorded.
 std::unique_ptr<Profiler::Trace> Profiler::stop() noexcept {
   range_.reset();
   const Stage stage = std::exchange(stage_, Stage::idle);
@@ -187,7 +187,7 @@ std::unique_ptr<Profiler::Trace> Profiler::stop() noexcept {
   wait_for_device(cuda_);
   try {
     if (stage == Stage::prepared) {
-      kineto::enableProfiler(kineto_config(config_), activities(cuda_));  // a warm-up has no other end
+      kineto::enableProfiler(kineto_config(config_), activities(cuda_));  // only this ends a warm-up
       kineto::disableProfiler();
     } else if (thread_ == std::this_thread::get_id()) {
       trace = kineto::disableProfiler();
@@ -208,7 +208,7 @@ void Profiler::close_window() {
     const std::shared_ptr<Trace> kept = std::move(trace);
     try {
       writer_ = std::thread([this, kept] { save(kept); });
-    } catch (const std::system_error&) {  // no thread can be had
+    } catch (const std::system_error&) {  // no thread is available
       save(kept);
     }
   }
@@ -238,7 +238,7 @@ void Profiler::warn(const std::string& text) {
   }
 }
 
-// In the writer's thread.
+// Runs in the writer's thread.
 void Profiler::save(const std::shared_ptr<Trace>& trace) {
   const FileSizeSignalMask quiet;
   try {
@@ -251,7 +251,7 @@ void Profiler::save(const std::shared_ptr<Trace>& trace) {
 void Profiler::write(Trace& trace) {
   ensure_dir(dir_);
   const auto path = dir_ / trace_name();
-  const auto temporary = concat(path.string(), ".tmp");  // Kineto's; it renames a whole file, and leaves a part
+  const auto temporary = concat(path.string(), ".tmp");  // Kineto renames a complete file, and leaves a partial one
   trace.save(path.string());
   std::error_code ignored;
   std::filesystem::remove(temporary, ignored);

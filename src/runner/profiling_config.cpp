@@ -8,13 +8,13 @@ namespace danling::inline v0 {
 
 void ProfilingConfig::fields(Fields& f) {
   f("enabled", enabled, "write traces of some steps, for danling profile, Perfetto and chrome://tracing");
-  f("wait", wait, "steps of each cycle before it").at_least(0);
-  f("warmup", warmup, "steps after them, in which the profiler starts but records nothing").at_least(0);
-  f("active", active, "recorded steps of each cycle, in one trace file").at_least(1);
+  f("wait", wait, "skipped steps at the start of each cycle").at_least(0);
+  f("warmup", warmup, "next steps, in which the profiler runs but records nothing").at_least(0);
+  f("active", active, "next steps, recorded in one trace file").at_least(1);
   f("repeat", repeat, "cycles; unset: until the run ends").at_least(1);
   f("record_shapes", record_shapes, "record the shapes of operators' inputs");
   f("profile_memory", profile_memory, "record allocations");
-  f("with_stack", with_stack, "false; true, stacks of Python, is refused");
+  f("with_stack", with_stack, "false; true (stacks of Python) is an error");
   f("with_flops", with_flops, "count the FLOPs of products, convolutions, additions; records shapes too");
   f("trace_dir", trace_dir, "directory of the traces, below the run's if relative");
 }

@@ -18,7 +18,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// With several ranks, only the rank itself knows the batches that its loader of `in_order: false` delivered.
+// With several ranks, only the rank itself knows the batches that its loader with `in_order: false` delivered.
 bool is_of_one_rank(const State& loader) { return loader.is_map() && loader.find("of_rank") != nullptr; }
 
 // Initial generator states of this process; does not change the generators.
@@ -86,7 +86,7 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
           }};
 }
 
-// The exchange of gradients may have a state, such as PowerSGD's. It belongs to a rank among as many others.
+// The exchange of gradients may have a state, such as PowerSGD's. It is valid only for the same number of ranks.
 void BaseRunner::Restorer::load_parallelism(const State* ranks) {
   const bool fits = ranks != nullptr && std::ssize(ranks->map()) == runner_.world_size();
   const State* rank = ranks != nullptr ? ranks->find(to_text(fits ? runner_.rank() : 0)) : nullptr;
@@ -110,7 +110,7 @@ State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
     const auto from = runner_.parallelism_->generators_from(grid != nullptr ? grid->at("axes") : State(), saved);
     if (const State* own = ranks != nullptr && from ? ranks->find(to_text(*from)) : nullptr) {
       (*state)["rng"] = own->at("rng");
-    } else if (!from) {  // "state" has those of rank 0
+    } else if (!from) {  // "state" has the generators of rank 0
       const State* seed = runner_.config().seed ? nullptr : checkpoint.find("seed");
       const std::uint64_t of_run = seed != nullptr ? static_cast<std::uint64_t>(seed->integer()) : runner_.seed_;
       (*state)["rng"] = initial_generators(runner_.parallelism_->seed(of_run));

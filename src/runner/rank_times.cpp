@@ -12,11 +12,11 @@
 namespace danling::inline v0::detail {
 namespace {
 
-constexpr double slow = 1.25;  // times the median
+constexpr double slow = 1.25;  // relative to the median
 
 std::string milliseconds(double seconds) { return to_text(std::round(seconds * 1e5) / 100.0); }
 
-/// `9.8 to 14.1 ms (rank 3)`: the least and the most, which is of that rank.
+/// `9.8 to 14.1 ms (rank 3)`: minimum, maximum, and the rank of the maximum.
 std::string range(const std::vector<double>& seconds) {
   const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
   return concat(milliseconds(*least), " to ", milliseconds(*most), " ms (rank ", most - seconds.begin(), ")");
@@ -55,7 +55,7 @@ LoopCounts RankTimes::total() const {
 }
 
 std::string RankTimes::report() const {
-  if (ranks_.size() == 1 || total().steps == 0) {  // none was measured after a regrouping
+  if (ranks_.size() == 1 || total().steps == 0) {  // no step was measured after a regrouping
     return {};
   }
   std::vector<double> computing, data, waited, busy;

@@ -1,4 +1,4 @@
-// How a step takes part in its recording; backward() does in step.cpp.
+// How step() takes part in a recording; step.cpp has backward().
 #include <danling/runner/torch_runner_base.hpp>
 
 #include "runner/step_tapes.hpp"
@@ -6,7 +6,7 @@
 
 namespace danling::inline v0 {
 
-/// The update runs in replays as it is.
+/// Replays run the update natively.
 void TorchRunnerBase::observe_step(const std::string& name) {
   const auto run = [this, name] {
     OpenStep& step = current_step("runner.step");
@@ -44,7 +44,7 @@ bool TorchRunnerBase::observe_metrics(const at::Tensor& prediction, const at::Te
 
 at::Tensor TorchRunnerBase::run_recorded(RunnerMode mode, const detail::BatchParts& batch,
                                          const std::function<at::Tensor()>& eager) {
-  // A step within this one runs as it is.
+  // A step within this one runs eagerly.
   in_recorded_step_ = true;
   struct End {
     bool& flag;

@@ -22,8 +22,8 @@ constexpr std::string_view results_written = "results: all files are written";
 bool Recorder::open(const RestorePoint& from, bool newest, RecordedConfig config, const CodeIdentity& code) {
   config_ = std::move(config);
   code_ = code;
-  // A run continues in its directory when it resumes the newest state there. From an older state it starts a new
-  // attempt, which keeps the later files.
+  // A run that resumes the newest state in its directory continues there. From an older state it starts a new attempt,
+  // which keeps the later files.
   const bool inside = from.resumes() && workspace_.contains(from.path);
   const bool continues = inside && (newest || !options_.by_path);
   fs::path moved;

@@ -39,7 +39,7 @@ void BaseRunner::Records::begin() {
     takes_over = detail::exchange(runner_.group(), takes_over ? "1" : "0").front() == "1";
   }
   if (takes_over && !runner_.config().checkpoint.load_only) {
-    const auto exposed = runner_.expose_checkpoint(/*writes=*/false);  // all ranks show what the main process saves
+    const auto exposed = runner_.expose_checkpoint(/*writes=*/false);  // all ranks expose what the main process saves
     if (saves) {
       adopt_history();
     }
@@ -67,11 +67,11 @@ void BaseRunner::Records::enter_generation() {
   runner_.recording_begun_ = true;
 }
 
-// The kernel releases the directory a moment after the connections of a process that is killed.
+// After a process is killed, the kernel releases its lock of the directory a moment after its connections.
 void BaseRunner::Records::take_over() {
   auto& services = *runner_.services_;
   Setup(runner_).make_recorder();
-  services.logger.close();  // the log of its former rank
+  services.logger.close();  // the log under its previous rank
   services.logger.show(runner_.config().console);
   services.restore = {.path = services.workspace.checkpoint_dir() / "latest.pth"};
   const auto last = std::chrono::steady_clock::now() + std::chrono::seconds(5);
@@ -89,7 +89,7 @@ void BaseRunner::Records::take_over() {
   services.took_over = true;
 }
 
-// Beside that of rank 0, which has taken the directory. Fault-tolerant processes change their ranks.
+// Next to the log of rank 0, which has set up the directory. Fault-tolerant processes change their ranks.
 void BaseRunner::Records::open_rank_log() {
   const std::string own = is_open() && runner_.config().log ? runner_.workspace().log_file().string() : std::string();
   const std::filesystem::path first = detail::exchange(runner_.group(), own).front();
@@ -112,7 +112,7 @@ void BaseRunner::Records::open_rank_log() {
   }
 }
 
-// `folders`: of the processes that do not see the log of rank 0.
+// @param folders  of the processes that do not see the log of rank 0
 void BaseRunner::Records::warn_of_blind(const std::vector<std::string>& folders, const std::filesystem::path& log) {
   for (std::size_t rank = 0; rank < folders.size() && runner_.is_main_process(); ++rank) {
     if (!folders[rank].empty()) {
@@ -151,8 +151,8 @@ bool BaseRunner::Records::open_recorder() {
 }
 
 // For a run that does not resume from the newest checkpoint of its directory: saves the state under the names that it
-// would have had, best and history too. They may be missing if a process died in its first save, or `latest` is damaged
-// or in another directory. On all ranks, where all of them save.
+// would have had, also best and history. They may be missing if a process died in its first save, or if `latest` is
+// damaged or in another directory. Runs on all ranks if all of them save.
 void BaseRunner::Records::adopt_history() {
   auto& services = *runner_.services_;
   const std::filesystem::path directory =

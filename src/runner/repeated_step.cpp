@@ -12,14 +12,14 @@
 
 namespace danling::inline v0 {
 
-/// Marks further runs for its lifetime; restore() puts back what they changed besides the gradients.
+/// Marks repetitions for its lifetime; restore() reverts their changes, except gradients.
 class TorchRunnerBase::StepRepeater::Scope {
  public:
   explicit Scope(TorchRunnerBase& runner, Learner& learner) : runner_(runner), learner_(learner) {
     measured_ = Snapshot(runner).copied_measurements();
     after_.capture();
     runner.open_step_->repeat->again = true;
-    learner.begun_in = runner.open_step_->number;  // the window has counted this micro-batch
+    learner.begun_in = runner.open_step_->number;  // the window has already counted this micro-batch
   }
   ~Scope() {
     runner_.open_step_->repeat->again = false;
@@ -57,7 +57,7 @@ void TorchRunnerBase::StepRepeater::check_settings(const Learner& learner) const
          concat("the optimizer of ", quote(learner.name.empty() ? "model" : learner.name), " beside others"));
   expect(learner.accum_steps == 1, "accum_steps 1", learner.accum_steps);
   expect(runner_.is_single_process_, "one process", runner_.world_size());
-  expect(learner.scaler == nullptr, "no loss scale", "one; set precision or scaler.enabled");
+  expect(learner.scaler == nullptr, "no loss scale", "one; change precision or scaler.enabled");
   expect(!learner.max_grad_norm && !learner.max_grad_value, "no max_grad_norm or max_grad_value",
          learner.max_grad_norm ? *learner.max_grad_norm : learner.max_grad_value.value_or(0));
 }

@@ -7,7 +7,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// `keys` of one feature with their defaults (none: null); in `section`, or at the top of the table. In the order of a
+/// `keys` of one feature with their defaults (none: null), in `section` or at the top of the table, in the order of a
 /// saved config.
 struct Row {
   std::string_view section, keys, feature;

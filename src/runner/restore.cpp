@@ -50,7 +50,7 @@ void BaseRunner::auto_restore() {
   auto& services = *services_;
   auto& from = services.restore;
   if (saves_shards()) {
-    from = Restorer(*this).find();  // not before each rank knows its parts
+    from = Restorer(*this).find();  // only once each rank knows its parts
   }
   if (from.path.empty()) {
     return;
@@ -75,7 +75,7 @@ void BaseRunner::auto_restore() {
   }
 }
 
-// State of the program: callbacks and tracked objects.
+// Loads the state of the program: callbacks and tracked objects.
 void BaseRunner::Restorer::load_extras(const State& checkpoint) {
   if (const State* callbacks = checkpoint.find("callbacks")) {
     for (const auto& name : runner_.callbacks_.load_state_dict(*callbacks)) {
@@ -127,11 +127,11 @@ void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
                     " (start a new run, align the config, or put 'runner' into checkpoint.exclude_from_loading)");
 }
 
-// With other slices and stages random numbers differ, and sums have another order.
+// With other slices and stages, random numbers and the order of sums differ.
 void BaseRunner::Restorer::check_same_axes(const State& checkpoint) const {
   const State* saved = checkpoint.find("parallel");
   const State own = detail::axes_of(runner_.parallelism());
-  // With virtual ranks any layout has the same bits.
+  // With virtual ranks every layout has the same bits.
   if (saved == nullptr || runner_.config().stack_name() != "parallel" || runner_.config().parallel.virtual_ranks ||
       runner_.excluded_from_loading("parallel")) {
     return;
@@ -148,7 +148,7 @@ void BaseRunner::Restorer::check_same_axes(const State& checkpoint) const {
     return;
   }
   check<ConfigError>(runner_.config().parallel.allow_degree_change, where, "expected the axes of the checkpoint, ",
-                     before, ", got ", now, "; set parallel.allow_degree_change to go on with others");
+                     before, ", got ", now, "; set parallel.allow_degree_change to continue with others");
   runner_.logger().warning(concat(where, ": the axes were ", before, " and are ", now));
 }
 
@@ -158,7 +158,7 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   Restorer(*this).initialize();
   const State checkpoint = read_checkpoint(path);
   Restorer(*this).restore(checkpoint, path);
-  // After a roll-back the later lines are logged again.
+  // A roll-back logs the later lines again.
   const State* lines = checkpoint.find("metrics_lines");
   if (lines == nullptr || services_->recorder == nullptr || !services_->workspace.contains(path)) {
     return;
@@ -185,7 +185,7 @@ void BaseRunner::Restorer::initialize() {
   }
 }
 
-// The checkpoint without excluded parts; excluded entries inside parts have the values of the running objects.
+// The checkpoint without excluded parts; excluded entries inside parts have the values of the current objects.
 State BaseRunner::Restorer::without_excluded(const State& original) {
   if (runner_.services_->rewinding) {
     return original;
@@ -212,8 +212,8 @@ State BaseRunner::Restorer::without_excluded(const State& original) {
       for (const auto& entry : original.map()) {
         known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
       }
-      fail<ConfigError>(where, "expected in checkpoint.exclude_from_loading what the checkpoint holds, got ",
-                        quote(item), did_you_mean(name, known), "; `danling ckpt show` lists what a checkpoint holds");
+      fail<ConfigError>(where, "expected in checkpoint.exclude_from_loading parts of the checkpoint, got ", quote(item),
+                        did_you_mean(name, known), "; `danling ckpt show` lists what a checkpoint holds");
     }
   }
   return out;
@@ -237,7 +237,7 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
   }
   warn_changed_options(original, checkpoint);
   load_extras(checkpoint);
-  runner_.services_->has_partial_step = false;  // partial effects of a step that threw are replaced
+  runner_.services_->has_partial_step = false;  // loading replaces the partial effects of a step that threw
   if (const State* data = checkpoint.find("dataloaders")) {
     runner_.load_dataloaders(*data);
   }
@@ -255,8 +255,8 @@ void BaseRunner::Restorer::rewind(const State& own) {
   load_extras(own);
 }
 
-// An uncompared config may differ from the optimizer's restored options: a learning rate changed in vain would surprise
-// after a week.
+// An uncompared config may differ from the optimizer's restored options; without a warning, a changed learning rate
+// would silently have no effect.
 void BaseRunner::Restorer::warn_changed_options(const State& original, const State& restored) {
   const State* stored = original.find("runner");
   if (!runner_.excluded_from_loading("runner") || stored == nullptr || !stored->is_map()) {
@@ -288,7 +288,7 @@ void BaseRunner::Restorer::warn_changed_options(const State& original, const Sta
 }
 
 State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
-  if (!saves_shards() && is_sharded(path)) {  // of a run of several processes: whole
+  if (!saves_shards() && is_sharded(path)) {  // a run of several processes: read it whole
     return load_sharded(path);
   }
   return checkpoint_manager().load_checkpoint(path);  // waits for saves in progress

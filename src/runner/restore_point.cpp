@@ -1,4 +1,4 @@
-// Finds the checkpoint to resume: named by the config, or of earlier runs of the same config.
+// Finds the checkpoint to resume: the one that the config names, or that of an earlier attempt with the same config.
 #include <danling/runner/base_runner.hpp>
 
 #include <fstream>
@@ -16,7 +16,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// Checkpoints of shards, which a run on a grid with slices or stages left, the newest first.
+/// Sharded checkpoints that a run on a grid with slices or stages left, the newest first.
 std::vector<std::filesystem::path> shards_in(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> out;
   for (const char* const pointer : {"latest.pointer", "previous.pointer"}) {
@@ -55,7 +55,7 @@ detail::RestorePoint BaseRunner::Restorer::find() {
   if (wanted || (runner_.config().resume && !std::filesystem::exists(*runner_.config().resume, missing))) {
     if (const auto source = services.workspace.interrupted_source(); !source.empty()) {
       services.logger.warning(
-          concat("resume: an earlier start ended before it had copied ", source.string(), "; resumes from there"));
+          concat("resume: an earlier attempt ended before it had copied ", source.string(), "; resumes from there"));
       return read(source);
     }
   }
@@ -81,7 +81,7 @@ detail::RestorePoint BaseRunner::Restorer::find() {
       }
       std::optional<ValidCheckpoint> found;
       try {
-        // A model alone: after checkpoint.last_save_model_only.
+        // A model-only file, written with checkpoint.last_save_model_only.
         found = manager.load_newest_valid_from(directory, [](const State& state) {
           return state.find("state") != nullptr ? "" : "contains only model weights; cannot resume";
         });
@@ -130,7 +130,7 @@ detail::RestorePoint BaseRunner::Restorer::find() {
   if (runner_.config().pretrained) {
     check<ConfigError>(std::filesystem::exists(*runner_.config().pretrained, missing), "runner.load_pretrained",
                        "expected an existing file as 'pretrained', got ", quote(*runner_.config().pretrained));
-    if (runner_.saves_shards()) {  // whole
+    if (runner_.saves_shards()) {  // read it whole
       const auto path = std::filesystem::absolute(*runner_.config().pretrained);
       out.path = path;
       out.state = load_weights(path);

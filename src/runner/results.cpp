@@ -6,7 +6,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// DanLing's tolerance, which is relative for small scores.
+// DanLing's tolerance, relative for small scores.
 bool is_same(double score, double best) {
   return score == best || std::abs(score - best) < 1e-7 * std::min(1.0, std::max(std::abs(score), std::abs(best)));
 }
@@ -26,7 +26,7 @@ State nested_lists(const Result::Array& array, std::size_t dim, std::size_t& at)
   return list;
 }
 
-// Lists of one length in each dimension, as nested_lists makes them.
+// Reads lists of equal length in each dimension, as nested_lists makes them.
 void read_nested(const State& lists, std::size_t dim, Result::Array& out) {
   if (!lists.is_list()) {
     out.values.push_back(lists.number());
@@ -127,7 +127,7 @@ std::optional<double> ResultBook::latest_score() const {
   return all.empty() ? std::nullopt : std::optional<double>(all.back().second);
 }
 
-// Among equals the latest wins.
+// Of equal scores the latest is best.
 bool ResultBook::is_better(double score, double than) const {
   return higher_is_better_ ? score >= than : score <= than;
 }

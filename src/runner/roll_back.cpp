@@ -1,4 +1,4 @@
-// Roll-back of a running training to its last sound checkpoint.
+// Rolls training back to its last sound checkpoint.
 #include <danling/runner/base_runner.hpp>
 
 #include <functional>
@@ -21,7 +21,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// Why a roll-back from the micro-batch `now` leaves a checkpoint out; empty for a sound one.
+// Why a roll-back from micro-batch `now` skips a checkpoint; empty for a sound one.
 std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
   if (checkpoint.find("state") == nullptr) {
     return "contains only model weights";
@@ -42,7 +42,7 @@ std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
 
 }  // namespace
 
-// Of the run's directory, as the main process finds it: none without a function there.
+// Searches the run's directory on the main process; all ranks get its result. Only the main process needs the function.
 std::pair<std::string, State> BaseRunner::Restorer::newest(
     const std::function<std::string(const State& checkpoint)>& reason_to_skip) {
   auto& services = *runner_.services_;
@@ -82,7 +82,7 @@ std::string BaseRunner::Restorer::return_to_newest() {
 
 void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
   auto& services = *runner_.services_;
-  // Only the main process counts saves, and has dropped its beginning after one: all do as it does.
+  // Only the main process counts saves and drops its initial state after one: all ranks follow it.
   std::function<std::string(const State& checkpoint)> skips;
   if (!initial) {
     skips = [&](const State& state) { return reason_to_skip(state, runner_.state_.train.micro_step); };

@@ -18,7 +18,7 @@
 
 namespace danling::inline v0 {
 
-// A round trains each split in turn, then evaluates: by epochs always, by steps when due.
+// A round trains each split in turn, then evaluates: in epoch mode always, in step mode when due.
 void TorchRunnerBase::Rounds::run() {
   Agreement(runner_).agree();  // on requests of on_run_begin
   if (is_done()) {
@@ -48,8 +48,8 @@ void TorchRunnerBase::Rounds::run() {
   end();
 }
 
-// Whether nothing is left to do after an earlier start or a callback's request. By steps the run includes its last
-// evaluation.
+// True if nothing is left to do after an earlier attempt or a callback's request. In step mode the run includes its
+// final evaluation.
 bool TorchRunnerBase::Rounds::is_done() const {
   if (loop_.continuing) {
     return false;
@@ -80,7 +80,7 @@ bool TorchRunnerBase::Rounds::is_unfinished() const {
          (by_steps_ ? train_.global_step < *runner_.steps() : train_.epoch < *runner_.epochs());
 }
 
-// By steps, passes and rounds need not end together: each loader continues at its position or the checkpoint's.
+// In step mode, passes and rounds need not end together: each loader continues at its position or the checkpoint's.
 void TorchRunnerBase::Rounds::start_loaders() {
   if (by_steps_) {
     for (const auto& split : splits_.train) {
@@ -89,12 +89,12 @@ void TorchRunnerBase::Rounds::start_loaders() {
   }
 }
 
-// Returns false if nothing was updated: by steps, such a run would never end.
+// Returns false if nothing was updated: in step mode such a run would never end.
 bool TorchRunnerBase::Rounds::train() {
   const std::int64_t before = train_.global_step;
   const bool resumed_round = loop_.continuing;
   const std::size_t count = splits_.train.size();
-  // When evaluations shorten rounds, each begins with another split, so that all are trained.
+  // When evaluations shorten rounds, each round begins with another split, so that all splits are trained.
   const std::size_t first = runner_.config().evaluate_interval ? static_cast<std::size_t>(train_.epoch) % count : 0;
   for (std::size_t index = 0; index < count; ++index) {
     const std::string& split = splits_.train[(first + index) % count];
@@ -116,13 +116,13 @@ bool TorchRunnerBase::Rounds::train() {
   return true;
 }
 
-// By epochs every split is trained; by steps the round ends when the run does or an evaluation is due.
+// In epoch mode every split is trained; in step mode the round ends when the run does or an evaluation is due.
 bool TorchRunnerBase::Rounds::is_over() const {
   return by_steps_ && (train_.global_step >= *runner_.steps() || runner_.requests_.ended ||
                        (!loop_.round.empty() && Training(runner_).evaluation_is_due()));
 }
 
-// For a split that trains and is evaluated, the row holds the numbers of the evaluation, as in DanLing.
+// For a split that trains and is evaluated, the row holds the results of the evaluation, as in DanLing.
 void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
   for (const auto& split : splits_.evaluate) {
     const bool trains = std::find(splits_.train.begin(), splits_.train.end(), split) != splits_.train.end();
@@ -175,12 +175,12 @@ void TorchRunnerBase::Rounds::end() {
   }
   loop_.last = Result();
   Averages(runner_).end();
-  Averages(runner_).estimate_statistics();  // no evaluation may have needed them, the export does
+  Averages(runner_).estimate_statistics();  // the export needs them, even if no evaluation did
   Training(runner_).save_last();
 }
 
-// Updates of one split in this round: its share of the remaining ones, at most a pass over its data, and not beyond the
-// next evaluation.
+// Updates of one split in this round: its share of the remaining ones, limited to a pass over its data and to the next
+// evaluation.
 std::int64_t TorchRunnerBase::Rounds::step_budget(std::size_t remaining_splits, const data::LoaderBase& loader) const {
   const std::int64_t step = train_.global_step;
   std::int64_t remaining = *runner_.steps() - step;

@@ -1,4 +1,4 @@
-// A whole program around a runner: command line, process settings, errors and exit codes.
+// dl::run(): command line, process settings, errors and exit codes.
 #include <danling/runner/run.hpp>
 
 #include <malloc.h>
@@ -31,13 +31,13 @@ TorchRunner::~TorchRunner() = default;
 namespace detail {
 namespace {
 
-// Settings of the process, which an embedded runner does not change. @return what was decided, for the log
+// Applies settings of the process, which an embedded runner does not change. @return the choices, for the log
 std::string apply_process_settings(const RunnerConfig& config) {
   std::string threads;
   if (config.num_threads) {
     at::set_num_threads(static_cast<int>(*config.num_threads));
   } else if (config.parallel.virtual_ranks) {
-    at::set_num_threads(1);  // kernels may add in another order with another number of threads
+    at::set_num_threads(1);  // with another number of threads, kernels may add in another order
     threads = "threads: 1, with parallel.virtual_ranks, unless num_threads is set";
   } else if (const ProcessIdentity identity = read_process_identity(); identity.distributed()) {
     const ProcessThreads own = process_threads(identity);
@@ -49,8 +49,8 @@ std::string apply_process_settings(const RunnerConfig& config) {
   }
 #ifdef __GLIBC__
   if (config.allocator == "keep") {
-    // By default glibc returns freed large blocks to the system and faults them in again at every step. With them kept,
-    // a step of torch::optim::AdamW takes two thirds of the time.
+    // By default glibc returns large freed blocks to the system and faults them in again at every step. Keeping them
+    // reduces the time of a step of torch::optim::AdamW to two thirds.
     constexpr int largest_threshold = 32 * 1024 * 1024;  // glibc accepts no more
     mallopt(M_MMAP_THRESHOLD, largest_threshold);
     mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024 * 1023);
@@ -89,14 +89,14 @@ std::string one_line(std::string text) {
 
 std::string message_of(const std::exception& error) {
   if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) {
-    // LibTorch's messages end with a backtrace.
+    // Removes the backtrace from LibTorch's messages.
     const std::string text = torch_error->what_without_backtrace();
     return concat("[libtorch] ", text.substr(0, text.find('\n')));
   }
   return one_line(error.what());
 }
 
-// Works in place of training, and prints also with `console: false`, which is about training.
+// Runs a tool instead of training. Prints also with `console: false`, which is about training.
 int run_tool(TorchRunnerBase& runner, const RunnerConfig& config) {
   std::string text;
   int code = exit_success;
@@ -117,7 +117,7 @@ int run_tool(TorchRunnerBase& runner, const RunnerConfig& config) {
 }
 
 int report(TorchRunnerBase* runner, const std::string& status, const std::string& message, int signal, int code) {
-  // Prints to the terminal first: the code below may fail as well.
+  // Prints to the terminal first, since the code below may fail too.
   std::fprintf(stderr, "%s%s\n", status == "stopped" ? "" : "error: ", message.c_str());
   if (runner != nullptr) {
     try {
@@ -136,7 +136,8 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
   return code;
 }
 
-// An error after the ranks have met, of the program itself say; that of train() they know already.
+// Reports an error after the ranks have joined, for example of the program itself; they already know an error of
+// train().
 void tell_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
   try {
     if (runner != nullptr && runner->parallelism().group().reaches_others()) {
@@ -146,18 +147,18 @@ void tell_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
   }
 }
 
-// Where the ranks have not met yet: the command line is wrong on this one, or a constructor has thrown, for want of a
-// file say. The others must not wait for it.
+// Reports an error before the ranks have joined, so that the others do not wait: a wrong command line on this rank, or
+// a constructor that has thrown, for example because of a missing file.
 void tell_others(const RunnerConfig& config, std::string_view message, std::chrono::seconds limit) noexcept {
   try {
     if (!config.ft.enabled) {
       Group::decline(apply_init_method(read_process_identity(), config), message, limit);
     }
-  } catch (const std::exception&) {  // the error is on stderr already
+  } catch (const std::exception&) {  // the error is already on stderr
   }
 }
 
-// A command line that is wrong before it says where the others are.
+// Reads init_method from a command line that failed to parse, to find the other processes.
 std::optional<std::string> init_method_of(int argc, char** argv) {
   constexpr std::string_view name = "--init_method";
   for (int i = 1; i < argc; ++i) {
@@ -176,10 +177,10 @@ std::optional<std::string> init_method_of(int argc, char** argv) {
 
 int run(int argc, char** argv, RunnerConfig& config, const std::function<std::unique_ptr<TorchRunnerBase>()>& make,
         const std::function<void(TorchRunnerBase&)>& work) {
-  // A full disk quota or a closed pipe becomes an error of the write, with a message, instead of a fatal signal.
+  // A full disk quota or a closed pipe becomes a write error with a message, instead of a fatal signal.
   const IgnoredSignal quota(SIGXFSZ), pipe(SIGPIPE);
   std::unique_ptr<TorchRunnerBase> runner;
-  std::chrono::seconds tells_for(5);  // who corrects a command line by hand does not want to wait for others
+  std::chrono::seconds tells_for(5);  // short, for users who correct a command line by hand
   const auto crashed = [&](const std::string& message, const std::string& told, int code) {
     tell_group(runner.get(), told);
     report(runner.get(), "crashed", message, 0, code);

@@ -1,4 +1,4 @@
-// RunnerConfig: every setting of a runner.
+// RunnerConfig: all settings of a runner.
 #include <algorithm>
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
@@ -41,9 +41,9 @@ std::vector<std::string> stack_names() {
 
 void ModelOptimConfig::fields(Fields& f) {
   OptimizerSpec::fields(f);
-  f("max_grad_norm", max_grad_norm, "clip this model's gradients to this norm; unset: as the run").above(0);
-  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: as the run").above(0);
-  f("accum_steps", accum_steps, "batches per step of this optimizer; unset: as the run").at_least(1);
+  f("max_grad_norm", max_grad_norm, "clip this model's gradients to this norm; unset: the run's").above(0);
+  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: the run's").above(0);
+  f("accum_steps", accum_steps, "batches per step of this optimizer; unset: the run's").at_least(1);
 }
 
 void OptimConfig::fields(Fields& f) {
@@ -76,7 +76,7 @@ optim::SchedulerSpec SchedConfig::for_name(const std::string& model) const {
     common.chain.clear();
   }
   if (out.final_lr || out.final_lr_ratio) {
-    common.final_lr = common.final_lr_ratio = std::nullopt;  // alternatives: set one
+    common.final_lr = common.final_lr_ratio = std::nullopt;  // alternatives: set only one
   }
   inherit(out, common);
   out.section = concat("sched.", model);
@@ -85,7 +85,7 @@ optim::SchedulerSpec SchedConfig::for_name(const std::string& model) const {
 
 namespace {
 
-// Options of an average that is neither switched on nor off would be read by nothing.
+// Options of an average that is not enabled would have no effect.
 template <class Options>
 void check_average(const AverageConfig<Options>& config, const std::string& section) {
   const auto check_enabled = [&](const AverageSection<Options>& own, bool enabled, const std::string& key) {
@@ -101,7 +101,7 @@ void check_average(const AverageConfig<Options>& config, const std::string& sect
   check_enabled(config, any, section);
 }
 
-// Only SWALR reads them.
+// Only SWALR uses them.
 void check_anneal(const AverageConfig<optim::SWAOptions>& swa) {
   const auto check_lr = [](const optim::SWAOptions& own, bool has_lr, const std::string& key) {
     check<ConfigError>(has_lr || !(own.anneal || own.anneal_strategy), "config.validate", "expected '", key,
@@ -158,8 +158,8 @@ void LossesConfig::fields(Fields& f) {
 }
 
 void DistillConfig::fields(Fields& f) {
-  f("checkpoint", checkpoint, "file with the weights of the program's teacher; unset: those that it has");
-  f("strict", strict, "whether all weights of the file and of the teacher must match; unset: true");
+  f("checkpoint", checkpoint, "file with the weights of the program's teacher; unset: its current ones");
+  f("strict", strict, "require that all weights of the file and of the teacher match; unset: true");
   f("temperature", temperature, "divides the logits of model and teacher; unset: 2").above(0);
   f("weight", weight, "weight of the loss against the teacher; unset: 1");
 }
@@ -209,14 +209,14 @@ DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
 
 void CheckpointConfig::fields(Fields& f) {
   f("dir_name", dir_name, "directory of checkpoints below the run");
-  f("interval", interval,
-    "epochs or steps between saves; 0: at the end alone; unset: every epoch, or 1/20 of the steps")
+  f("interval", interval, "epochs or steps between saves; 0: only at the end; unset: every epoch, or 1/20 of the steps")
       .at_least(0);
   f("keep_latest_k", keep_latest_k,
     "newest history checkpoints to keep; 0 keeps all, unless one of the next two is set")
       .at_least(0);
   f("keep_best_k", keep_best_k, "history checkpoints with the best scores to keep too").at_least(0);
-  f("keep_every_hours", keep_every_hours, "keep the first history checkpoint of every so many hours too").at_least(0);
+  f("keep_every_hours", keep_every_hours, "also keep the first history checkpoint of each period of this many hours")
+      .at_least(0);
   f("load_only", load_only, "load checkpoints and write none");
   f("exclude_from_loading", exclude_from_loading,
     "parts not to load: optimizer, scheduler, dataloaders, or dotted keys");
@@ -242,7 +242,7 @@ void CheckpointConfig::fields(Fields& f) {
   f("export_with", export_with, "weights in model.pth: those of the last step, or of the best score")
       .choices({"last", "best"});
   f("export_script", export_script, "write model.pt beside model.pth for a TorchScript model");
-  f("async_enabled", async_enabled, "write checkpoints while training goes on");
+  f("async_enabled", async_enabled, "write checkpoints while training continues");
   f("async_mode", async_mode, "disabled, async, or async_with_pinned_mem; unset: by async_enabled")
       .choices({"disabled", "async", "async_with_pinned_mem"});
   detail::reserve(f, detail::reserved_keys().checkpoint);
@@ -281,13 +281,11 @@ void RunnerConfig::base_fields(Fields& f) {
   f("score_split", score_split, "split that selects the best model; unset: val, validate, or the first").non_semantic();
   f("score_name", score_name, "metric that selects the best model").non_semantic();
   f("score_mode", score_mode,
-    "whether a lower or a higher score is better; unset: as the metric declares, else min for loss, max for others")
+    "min: lower scores are better; max: higher; unset: as the metric declares, else min for loss, max for others")
       .choices({"min", "max"})
       .non_semantic();
   f("patience", patience, "epochs without a better score before training stops").at_least(0).non_semantic();
-  f("min_delta", min_delta, "a score is better for patience when it improves by more than this")
-      .at_least(0)
-      .non_semantic();
+  f("min_delta", min_delta, "improvement that a score must exceed to count for patience").at_least(0).non_semantic();
   // Metrics do not change training: a run may resume with others, between epochs.
   f("metrics", metrics, "metrics to compute; with a type, replaces those that the program sets").non_semantic();
 
@@ -308,22 +306,22 @@ void RunnerConfig::base_fields(Fields& f) {
   f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates with infinite or NaN gradients");
   f("on_nonfinite", on_nonfinite,
     "on an infinite or NaN training loss or gradient: warn in the log, skip the update, stop the run and save the "
-    "batch, or roll back to the last checkpoint and leave the batch out")
+    "batch, or roll back to the last checkpoint and skip the batch")
       .choices({"warn", "skip", "stop", "rollback"})
       .non_semantic();
-  f("spike", spike, "the same for a training loss far above those before it").non_semantic();
+  f("spike", spike, "the same for a training loss far above the previous ones").non_semantic();
   f("max_rollbacks", max_rollbacks, "roll-backs before the run stops; unset: 3").at_least(0).non_semantic();
   f("losses", losses, "terms of the loss by name: their weights, or the losses themselves");
   f("distill", distill, "loss against the logits of the program's teacher");
   f("recompute", recompute,
-    "regular expressions searched for in module names: the activations of these modules are computed again in the "
+    "regular expressions searched for in module names: the activations of these modules are recomputed in the "
     "backward pass instead of kept")
       .non_semantic();
   f("optim", optim, "optimizer; unset options keep the optimizer's defaults").alias("optimizer");
   f("sched", sched, "learning rate schedule").alias("scheduler");
   f("ema", ema, "exponential moving average of the weights");
   f("swa", swa, "equal average of the weights towards the end of the run");
-  f("lora", lora, "low-rank adapters of linear layers, which train in place of the model");
+  f("lora", lora, "low-rank adapters of linear layers, which train instead of the model");
 
   f.group("Data");
   f("dataloader", dataloader, "loaders");
@@ -334,24 +332,23 @@ void RunnerConfig::base_fields(Fields& f) {
   f("experiment", experiment, "name of the experiment").non_semantic();
   f("name", name, "display name; unset: <lineage>-<experiment>").non_semantic();
   f("auto_resume", auto_resume, "continue from the latest checkpoint of this config, if any").non_semantic();
-  f("resume", resume, "checkpoint to continue from; wins over auto_resume").non_semantic();
+  f("resume", resume, "checkpoint to continue from; takes precedence over auto_resume").non_semantic();
   f("pretrained", pretrained, "checkpoint to take the model's weights from").non_semantic();
-  f("pretrained_strict", pretrained_strict, "whether all weights of `pretrained` and of the model must match")
+  f("pretrained_strict", pretrained_strict, "require that all weights of `pretrained` and of the model match")
       .non_semantic();
   f("pretrained_key", pretrained_key, "key of the weights in `pretrained`, joined by dots; unset: searched")
       .non_semantic();
   f("pretrained_rename", pretrained_rename, "names of `pretrained` to replace, in order").non_semantic();
   f("pretrained_skip", pretrained_skip,
-    "patterns of the model's weights that `pretrained` does not give: these keep their values")
+    "patterns of the model's weights that `pretrained` lacks: these keep their values")
       .non_semantic();
   f("checkpoint", checkpoint, "checkpoints").non_semantic();
 
   detail::add_logging_fields(f, *this);
 
   f.group("Tools");
-  f("find_lr", find_lr, "finds a learning rate in place of training: --find_lr").non_semantic();
-  f("find_batch_size", find_batch_size, "finds the largest batch in place of training: --find_batch_size")
-      .non_semantic();
+  f("find_lr", find_lr, "find a learning rate instead of training: --find_lr").non_semantic();
+  f("find_batch_size", find_batch_size, "find the largest batch instead of training: --find_batch_size").non_semantic();
 
   f.group("Process");
   f("stack", stack, "parallelism of the run, or a name of the program; auto: parallel with parallel.axes, else ddp")
@@ -360,20 +357,20 @@ void RunnerConfig::base_fields(Fields& f) {
       .synonym("torch", "ddp")
       .synonym("ds", "deepspeed")
       .refuse("graph", "graph compilation, which is Python's");
-  f("comm", comm, "how long a process waits, and checks of what processes exchange").non_semantic();
-  f("parallel", parallel, "how processes share the work");
+  f("comm", comm, "timeouts, and checks of collectives").non_semantic();
+  f("parallel", parallel, "how processes divide the work");
   f("ddp", ddp, "data parallel training").non_semantic();
   f("fsdp", fsdp, "sharded parameters, with stack: fsdp");
   f("deepspeed", deepspeed, "configuration of DeepSpeed, or its JSON file, with a runner that reads it")
       .alias("deepspeed_config");
-  f("ft", ft, "training that goes on when a process dies").non_semantic();
+  f("ft", ft, "continue training when a process dies").non_semantic();
   detail::add_meeting_fields(f, *this);
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
       .case_insensitive()
       .non_semantic();
   f("num_threads", num_threads, "threads of LibTorch's kernels; unset: LibTorch's choice").at_least(1).non_semantic();
-  f("compile", compile, "record what a step does, and replay it: the same bits, faster").non_semantic();
-  f("allocator", allocator, "keep: hold on to large blocks of host memory; system: give them back at once")
+  f("compile", compile, "record the kernel calls of a step and replay them: the same bits, faster").non_semantic();
+  f("allocator", allocator, "keep: reuse large blocks of host memory; system: return them at once")
       .choices({"keep", "system"})
       .non_semantic();
   f("flush_denormals", flush_denormals, "treat denormal numbers as zero: faster on CPUs, changes last bits");

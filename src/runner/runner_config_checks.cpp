@@ -1,4 +1,4 @@
-// Checks a config's models and parts against those that the program set.
+// Checks a config's models and parts against those of the program.
 #include <algorithm>
 #include <set>
 
@@ -13,7 +13,7 @@ namespace danling::inline v0 {
 
 namespace {
 
-/// A section with options for several models, and the names that it has.
+/// A section with options for several models, and its model names.
 struct ModelSections {
   std::string section;
   std::set<std::string> models;
@@ -65,7 +65,7 @@ std::string detail::check_unread(const std::string& section, const std::string& 
   }
   if (set) {
     return concat("expected no options for the ", part, " that the program set, got ", join(unread),
-                  ", which danling does not read");
+                  ", which danling ignores");
   }
   fail<ConfigError>(concat("runner.check_", section.substr(0, section.find('.'))), "expected ", section,
                     ".type beside ", join(unread), ", got none, so that no ", part, " is built; set ", section,
@@ -74,8 +74,8 @@ std::string detail::check_unread(const std::string& section, const std::string& 
 
 std::vector<std::string> detail::keys_of_type(const optim::OptimizerSpec& spec) {
   auto keys = set_keys(spec);
-  std::erase(keys, "fused");   // it has a default
-  std::erase(keys, "freeze");  // read without an optimizer too
+  std::erase(keys, "fused");   // has a default
+  std::erase(keys, "freeze");  // applies without an optimizer too
   return keys;
 }
 

@@ -26,7 +26,7 @@ std::string line_of(const std::string& text, std::size_t number) {
   return begin >= text.size() ? "nothing more" : text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// Names the first difference: models have thousands of lines.
+// Names the first difference only, since models have thousands of lines.
 void check_alike(const Group& group, const NamedTensors& state) {
   const auto all = group.all_gather(lines_of(state));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {

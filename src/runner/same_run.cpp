@@ -1,4 +1,4 @@
-// Whether all processes run the same: version, code and config; and what rank 0 decides for all.
+// Checks that all processes run the same version, code and config, and sends rank 0's decisions to all.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -45,7 +45,7 @@ std::string hash_of(const State& weights) {
   return formats::to_hex(hasher.digest());
 }
 
-// Those of a process: ranks may differ.
+// Keys of a process: ranks may differ.
 const std::set<std::string, std::less<>> of_process = {"device",         "num_threads", "console",      "quiet",
                                                        "workspace_root", "time_limit",  "ft.replica_id"};
 
@@ -88,7 +88,7 @@ std::string BaseRunner::Setup::program_id() {
   return file.eof() ? formats::to_hex(hasher.digest()) : "";
 }
 
-// All ranks read the same list and throw alike.
+// All ranks read the same list and throw the same error.
 void BaseRunner::Setup::agree_on_run() {
   if (runner_.group().alone()) {
     return;
@@ -127,7 +127,7 @@ void BaseRunner::Setup::agree_on_run() {
   }
 }
 
-// Weights are compared where gradients are summed; else each rank may have its own.
+// Compares weights if gradients are summed; otherwise each rank may have other weights.
 void BaseRunner::Setup::agree_on_state() {
   if (runner_.group().alone()) {
     return;

@@ -68,14 +68,14 @@ CheckpointRequest BaseRunner::Saver::make_request(const detail::SaveCall& call) 
   const auto& train = runner_.state_.train;
   const ResultBook& results = runner_.results_;
   const bool by_steps = runner_.is_step_mode();
-  // Whether the last result belongs to the current state: only then it can be the best, and only at the end of an epoch
-  // (by steps anywhere) it enters the history.
+  // True if the last result belongs to the current state: only then can it be the best, and only at the end of an epoch
+  // (in step mode anywhere) does it enter the history.
   const auto* latest = results.latest();
   const bool scored = latest != nullptr && latest->index == (by_steps ? train.global_step : train.epoch - 1) &&
                       (by_steps || runner_.at_boundary());
-  // A stop follows the save of the interval, which is already in the history.
+  // A stop follows the save on the interval, which is already in the history.
   const bool stopping = call.stopping || (call.force && runner_.stop_requested());
-  // By steps there is no score before the first evaluation: until then the newest state counts as the best.
+  // In step mode there is no score before the first evaluation: until then the newest state counts as the best.
   const bool unscored = by_steps && results.empty() && results.score_split();
   const auto score = scored ? results.score_of(*latest) : std::nullopt;
   return {.name = call.name,
@@ -146,7 +146,7 @@ void BaseRunner::Saver::poll() {
   }
 }
 
-// A warning with every checkpoint.on_error, since no save failed.
+// Logs a warning whatever checkpoint.on_error is, since no save failed.
 void BaseRunner::Saver::log_warning() {
   const std::string notice = runner_.services_->checkpoint_manager->take_warning();
   auto* recorder = runner_.services_->recorder.get();
@@ -161,7 +161,7 @@ void BaseRunner::Saver::on_failure(const std::string& text) {
     throw CheckpointError(text);
   }
   auto& services = *runner_.services_;
-  if (services.checkpoint_manager->checkpoint_health().failing.empty()) {  // replaced by a later save, or lost
+  if (services.checkpoint_manager->checkpoint_health().failing.empty()) {  // a later save replaced it, or it is lost
     services.logger.warning(concat(text, "; training continues"));
   } else if (text != services.checkpoint_failure) {  // a full disk repeats the error at every save
     services.checkpoint_failure = text;

@@ -83,7 +83,7 @@ void TorchRunnerBase::Schedules::check_host_loop() const {
     const auto spec = spec_of(learner.name);
     check<ConfigError>(
         learner.scheduler == nullptr || learner.scheduler_by_step || learner.scheduler->requires_metric(),
-        "runner.train_on_batch", "expected ", spec.section, ".interval step where the program brings the batches, got ",
+        "runner.train_on_batch", "expected ", spec.section, ".interval step in a loop of the program, got ",
         quote(spec.interval.value_or("")));
   }
 }
@@ -172,7 +172,7 @@ void TorchRunnerBase::Checks::monitors() const {
       name.erase(0, name.find('.') + 1);  // of a split that the program names later
     }
     if (spec.monitor && names && !detail::may_hold(*names, name)) {
-      // A meter that the step feeds has a name without a dot.
+      // A meter that the step updates has a name without a dot.
       check<ConfigError>(name.find('.') == std::string::npos, "runner.train", "expected one of [", join(*names),
                          "] for ", spec.section, ".monitor, got ", quote(name), did_you_mean(name, *names));
       if (runner_.warned_.insert(concat("monitor ", learner.name)).second) {

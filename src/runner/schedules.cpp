@@ -28,7 +28,7 @@ std::vector<std::string> splits_with(const Result& result, const std::string& me
 std::shared_ptr<optim::Scheduler> TorchRunnerBase::Schedules::build(const std::string& name,
                                                                     const optim::SchedulerSpec& spec,
                                                                     optim::Optimizer& optimizer) const {
-  const auto at_least_one = [](std::optional<std::int64_t> total) {  // a run with nothing to do needs one
+  const auto at_least_one = [](std::optional<std::int64_t> total) {  // a run with nothing to do still needs one
     return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;
   };
   const bool by_epoch = spec.interval_name() == "epoch";
@@ -104,7 +104,7 @@ std::vector<std::string> TorchRunnerBase::Schedules::step_epoch(const Result& re
       const std::string monitor = monitor_of(learner.name);
       if (const double* value = find_monitored(result, monitor)) {
         learner.scheduler->step(*value);
-      } else {  // not an error, which would lose what was trained
+      } else {  // a warning, since an error would lose the training so far
         const auto splits = splits_with(result, monitor);
         const auto names = splits.empty() ? detail::number_names(result) : splits;
         warnings.push_back(concat(spec_of(learner.name).section, ".monitor: expected ",
@@ -123,7 +123,7 @@ void TorchRunnerBase::Schedules::step_evaluation(const Result& row) const {
     if (learner.scheduler != nullptr && learner.scheduler->requires_metric()) {
       const std::string monitor = monitor_of(learner.name);
       const double* value = find_monitored(row, monitor);
-      // A name without its split is one of the split that selects the best: the program may evaluate others too.
+      // A name without a split means the split that selects the best: the program may evaluate others too.
       if (value != nullptr && (row.number(monitor) != nullptr || row.contains(scored))) {
         learner.scheduler->step(*value);
       }
@@ -142,7 +142,7 @@ const double* TorchRunnerBase::Schedules::find_monitored(const Result& result, c
   if (const double* value = result.number(monitor)) {
     return value;
   }
-  const auto found = splits_with(result, monitor);  // a name without its split: that of the one split that has it
+  const auto found = splits_with(result, monitor);  // a name without a split, found in one split only
   return found.size() == 1 ? result.number(concat(found[0], ".", monitor)) : nullptr;
 }
 

@@ -1,5 +1,5 @@
-// Checks that score_name is a number of the evaluation, before the first evaluation if metrics and losses declare their
-// names.
+// Checks that score_name is a number of the evaluation: before the first evaluation, if metrics and losses declare
+// their names.
 #include <algorithm>
 
 #include <danling/core/suggest.hpp>
@@ -28,7 +28,7 @@ std::vector<std::string> number_names(const Result& result, const std::string& p
 
 bool may_hold(const std::vector<std::string>& names, std::string_view score) {
   return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
-    // "confusion_matrix.0.1" is a number of an array.
+    // "confusion_matrix.0.1" is a number in an array.
     return score == name || (score.starts_with(name) && score[name.size()] == '.');
   });
 }
@@ -73,7 +73,7 @@ void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
   }
   const auto& names = *declared;
   const std::string suggestion = did_you_mean(score, names);
-  // A custom step may feed other meters; the score may be a part of a number named as a whole.
+  // A custom step may update other meters; the score may be part of a number that is declared as a whole.
   check<ConfigError>(score.find('.') == std::string::npos, "runner.score_name", "expected one of [", join(names),
                      "] for score_name, got ", quote(score), suggestion);
   runner_.logger().warning(concat("score_name: expected one of [", join(names),

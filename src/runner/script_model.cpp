@@ -1,4 +1,4 @@
-// TorchScript models: matches arguments by name, converts values to trees.
+// TorchScript models: matches arguments by name and converts values to trees.
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -80,7 +80,7 @@ State tree_of(const IValue& value) {
                    value.type()->str());
 }
 
-/// The type that all items have; Any where they differ.
+/// The common type of all items; Any if they differ.
 TypePtr common_type(const std::vector<IValue>& items) {
   const TypePtr first = items.empty() ? TypePtr(c10::TensorType::get()) : items.front().type();
   const bool same = std::all_of(items.begin(), items.end(), [&](const IValue& item) {
@@ -91,7 +91,7 @@ TypePtr common_type(const std::vector<IValue>& items) {
                                                       : first;
 }
 
-/// The type of an argument, as far as declared; null where it is not.
+/// Converts a tree to the declared type of an argument; `type` is null if none is declared.
 IValue value_of(const State& tree, const TypePtr& type) {
   if (const auto optional = type == nullptr ? nullptr : type->cast<c10::OptionalType>()) {
     return value_of(tree, optional->getElementType());

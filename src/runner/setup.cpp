@@ -80,7 +80,7 @@ void BaseRunner::Setup::make_recorder() {
                                                                  .may_fail = config.checkpoint.load_only,
                                                                  .by_path = config.resume.has_value(),
                                                                  .first = runner_.round_number(0)});
-  runner_.callbacks_.add_own_first(services.recorder);  // others read what it has counted
+  runner_.callbacks_.add_own_first(services.recorder);  // other callbacks read its counts
 }
 
 void BaseRunner::Setup::make_profiler() {

@@ -13,19 +13,19 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// The number to which changes are added. It is zero where the buffer was not finite: the change is then the new value.
+/// The number that changes are added to. It is zero if the buffer was not finite: the change is then the new value.
 at::Tensor base_of(const at::Tensor& before) {
   const at::Tensor wide = before.to(at::kDouble);
   return at::where(at::isfinite(wide), wide, 0.0);
 }
 
-/// The difference that a shard has made to a buffer. Integers are subtracted as such: double is exact to 2^53 only.
+/// The change of a buffer by a shard. Integers are subtracted as integers, since double is exact only to 2^53.
 at::Tensor change_of(const at::Tensor& after, const at::Tensor& before) {
   return before.is_floating_point() ? after.to(at::kDouble).sub(base_of(before))
                                     : after.to(at::kLong).sub(before.to(at::kLong)).to(at::kDouble);
 }
 
-/// The buffer with a mean change; of integers rounded. One that no shard changes keeps its bits.
+/// The buffer plus the mean change, rounded for integers. A buffer that no shard changes keeps its bits.
 at::Tensor changed_by(const at::Tensor& mean, const at::Tensor& before) {
   if (!before.is_floating_point()) {
     return before.to(at::kLong).add(mean.round().to(at::kLong));
@@ -66,7 +66,7 @@ void ShardBuffers::keep() {
   }
 }
 
-// Takes the shard's changes, and restores the buffers for the next shard. The last number counts shards.
+// Takes the shard's changes and restores the buffers for the next shard. The last number counts shards.
 void ShardBuffers::push() {
   if (sums_ == nullptr) {
     return;

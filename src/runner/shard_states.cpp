@@ -20,14 +20,14 @@ namespace {
 
 using Names = std::map<const c10::TensorImpl*, std::string>;
 
-/// "optimizer.state." and the like, in front of names of parameters; "" is the model's.
+/// Prefix of parameter names, such as "optimizer.state."; "" for the model.
 struct Prefix {
   std::string model;
   std::string_view rest;
   bool is_optimizer = false;
 };
 
-/// The model and kind of a path; nothing where it is neither a model's nor an optimizer's.
+/// The model and kind of a path; empty if it belongs to neither a model nor an optimizer.
 std::optional<Prefix> prefix_of(std::string_view path) {
   Prefix out;
   if (path.starts_with("models.")) {
@@ -77,7 +77,7 @@ std::vector<std::string> names_in_order(const optim::Optimizer& optimizer, const
   return out;
 }
 
-/// The names of parameters without dimensions: rows of them have one, or are empty where another rank has the value.
+/// Names of parameters without dimensions. As rows they have one row, or none if another rank has the value.
 std::set<std::string> without_dimensions(const ModelHandle& handle) {
   std::set<std::string> out;
   for (const auto& [name, tensor] : handle.named_parameters()) {
@@ -88,7 +88,7 @@ std::set<std::string> without_dimensions(const ModelHandle& handle) {
   return out;
 }
 
-/// An entry of an optimizer's state whose values have the sizes of `like`, and are none where that has none.
+/// An entry of an optimizer's state with values of the sizes of `like`; empty if `like` is empty.
 State resized(const State& entry, at::IntArrayRef sizes) {
   State out{State::Map()};
   for (const auto& item : entry.map()) {
@@ -179,7 +179,7 @@ State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, cons
   if (const State* entries = indexed.find("state"); entries != nullptr && entries->is_map()) {
     for (const auto& entry : entries->map()) {
       const auto at = static_cast<std::size_t>(entry.key.integer());
-      if (params.at(at).numel() > 0) {  // else the values are another rank's
+      if (params.at(at).numel() > 0) {  // else another rank has the values
         state[names.at(at)] = scalars.contains(names.at(at)) ? resized(entry.value, {}) : entry.value;
       }
     }
@@ -205,7 +205,8 @@ State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, cons
 }
 
 State TorchRunnerBase::ShardStates::named_optimizer(const ModelHandle& handle, const State& file) const {
-  std::map<std::string, std::pair<at::Tensor, at::Tensor>> own;  // by name: parameter, and what this rank trains of it
+  std::map<std::string, std::pair<at::Tensor, at::Tensor>>
+      own;  // by name: parameter, and the part that this rank trains
   for (const auto& [name, trained] : runner_.parallelism().trained_parameters(handle)) {
     own[name].second = trained;
   }
@@ -341,7 +342,7 @@ TorchRunnerBase::ShardStates::Found TorchRunnerBase::ShardStates::find(std::stri
     name = name.substr(0, std::min(name.rfind('.'), name.size()));
   }
   if (!is_known && !known.contains(name)) {
-    // A file numbers the parameters of an optimizer: all are read, and named_optimizer() takes the parts of this rank.
+    // A file numbers the parameters of an optimizer: all are read, and named_optimizer() takes this rank's shards.
     const bool is_number = prefix->is_optimizer && name.find_first_not_of("0123456789") == std::string_view::npos;
     return {.is_known = is_number};
   }
@@ -368,7 +369,7 @@ ShardedState TorchRunnerBase::ShardStates::with_places(State state) const {
     }
   };
   visit(state, "");
-  if (!is_main) {  // the rest is the main process's
+  if (!is_main) {  // only the main process adds the rest
     State own{State::Map()};
     const auto keep = [](const State& from, State& to) {
       for (const char* key : {"model", "ema", "swa", "optimizer"}) {
@@ -394,7 +395,7 @@ ShardedState TorchRunnerBase::ShardStates::with_places(State state) const {
 std::optional<ShardBox> TorchRunnerBase::ShardStates::box_of(const std::string& path, at::IntArrayRef sizes) const {
   const Found found = find(path);
   if (!found.is_known) {
-    return std::nullopt;  // of another stage
+    return std::nullopt;  // in another stage
   }
   if (found.part == nullptr || at::IntArrayRef(found.part->place.sizes) != sizes) {
     return ShardBox();

@@ -27,8 +27,8 @@ std::vector<at::Tensor> params_of(const optim::Optimizer& optimizer) {
   return out;
 }
 
-/// Calls `change(key, parameter, tensor)` for each tensor of an optimizer's state that has one value for each of a
-/// parameter's, and puts what it returns in its place.
+/// Calls `change(key, parameter, tensor)` for each tensor of an optimizer's state with one value per parameter value,
+/// and replaces it by the result.
 template <class Change>
 void each_state_tensor(State& state, const std::vector<at::Tensor>& params, const Change& change) {
   State* entries = state.map().find("state");
@@ -71,7 +71,7 @@ at::ScalarType shard_dtype(const std::optional<std::string>& name) {
                               : at::kBFloat16;
 }
 
-/// Whole parameters and states, while it lives.
+/// Holds whole parameters and states for its lifetime.
 struct ShardedParallel::Exposed {
   Exposed(ShardedParallel& parallelism, bool keeps_writes) : owner(parallelism), writes(keeps_writes) {}
   ~Exposed() { owner.states_.clear(); }
@@ -141,17 +141,17 @@ AxisPlace ShardedParallel::data_share() const {
 
 std::uint64_t ShardedParallel::seed(std::uint64_t run_seed) const {
   if (computes_shards()) {
-    return run_seed;  // a shard has its own
+    return run_seed;  // each shard has a seed
   }
-  // Ranks that compute other samples, tokens or layers draw other numbers: stages with equal ones would drop the same
-  // places in layers behind each other. Those that compute the same (tensor, expert) draw the same.
+  // Ranks that compute different samples, tokens or layers draw different numbers: with equal numbers, stages would
+  // drop the same places in consecutive layers. Ranks that compute the same (tensor, expert) draw the same.
   const ParallelTopology& topology = context_.topology();
   const auto stage = static_cast<std::uint64_t>(topology.axis_rank("pipeline"));
   return run_seed + static_cast<std::uint64_t>(topology.domain_rank("fsdp")) +
          stage * static_cast<std::uint64_t>(topology.domain_degree("fsdp"));
 }
 
-// The first of those that drew the numbers of this rank's samples and stage.
+// The first rank that drew the numbers of this rank's samples and stage.
 std::optional<std::int64_t> ShardedParallel::generators_from(const State& axes, std::int64_t ranks) const {
   if (computes_shards()) {
     return Parallelism::generators_from(axes, ranks);
@@ -212,7 +212,7 @@ void ShardedParallel::make_whole(ModelHandle& model, at::Device device) {
 
 void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   if (!is_cut_by_runner_) {
-    for (const std::string_view axis : {"pipeline", "context"}) {  // whose batches it cuts
+    for (const std::string_view axis : {"pipeline", "context"}) {  // ParallelRunner cuts the batches along these
       check<ConfigError>(context_.topology().axis_degree(axis) == 1, "runner.materialize_model",
                          "expected a runner that derives from ParallelRunner with parallel.axes.", axis,
                          " above 1, got another");
@@ -220,7 +220,7 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
     make_whole(model, device);
     parallelize(model, context_, tensor_plan_);
   }
-  // Ranks that gather together may cut their batches into other numbers of micro-batches: units stay for the step.
+  // Ranks that gather together may have different numbers of micro-batches: units stay gathered for the step.
   const bool is_staged = context_.topology().axis_degree("pipeline") > 1;
   check<ConfigError>(
       !is_staged || !options_.reshard_after_forward.value_or(false), "runner.materialize_model",
@@ -276,7 +276,7 @@ bool ShardedParallel::owns(const at::Tensor& trained) const {
 NamedTensors ShardedParallel::trained_parameters(const ModelHandle& model) const {
   NamedTensors out = model.named_parameters();
   for (auto& [name, parameter] : out) {
-    // Also while whole parameters are shown, which are then plain tensors.
+    // Also while whole parameters are exposed, which are then plain tensors.
     const auto found = trained_.find(parameter.unsafeGetTensorImpl());
     parameter = found != trained_.end() ? found->second : parameter;
   }
@@ -305,7 +305,7 @@ std::shared_ptr<void> ShardedParallel::expose(const std::vector<const optim::Opt
     check<StateError>(!writes || std::static_pointer_cast<Exposed>(already)->writes, "runner.expose_state",
                       "expected whole parameters that keep writes, got ones that are exposed for reading already");
     for (const optim::Optimizer* optimizer : optimizers) {
-      if (!writes && !states_.contains(optimizer)) {  // the scope was opened for parameters alone
+      if (!writes && !states_.contains(optimizer)) {  // the scope was opened only for parameters
         states_[optimizer] = gather_state(*optimizer);
       }
     }

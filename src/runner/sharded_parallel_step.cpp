@@ -16,10 +16,10 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Of a rank that has fewer shards of a batch than others.
+/// Message of a rank that has fewer shards of a batch than others.
 constexpr std::string_view no_more_shards = "none";
 
-/// Names a collective of the ranks inside a step for those that follow.
+/// Names a collective inside a step, for the ranks that follow it.
 std::string announcement(std::size_t model, char kind, std::size_t unit) { return concat(model, " ", kind, " ", unit); }
 bool is_announcement(const std::string& text) { return text.size() >= 5; }
 
@@ -48,7 +48,7 @@ void ShardedParallel::leave() noexcept {
   announce(false);
 }
 
-/// Whether ranks without a batch hear of the collectives of the step in progress.
+/// Enables the announcement of the step's collectives to ranks without a batch.
 void ShardedParallel::announce(bool announces) {
   for (std::size_t at = 0; at < models_.size(); ++at) {
     models_[at].model->set_announcer(
@@ -59,7 +59,7 @@ void ShardedParallel::announce(bool announces) {
   }
 }
 
-// Those whose pass has ended wait in agree(): this meeting shows them, and then each collective is announced.
+// Ranks that have ended their pass wait in agree(): this exchange finds them; then each collective is announced.
 void ShardedParallel::begin_step(const WindowPlace& place) {
   for (Sharded& sharded : models_) {
     if (sharded.of_shards && place.index == 0) {
@@ -80,7 +80,7 @@ void ShardedParallel::begin_step(const WindowPlace& place) {
   enter(place.closes, follows);
 }
 
-// The gradients of one of several models are those of the tensors in its graph, not of rows.
+// With several models, a model's gradients are those of the tensors in its graph, not of rows.
 void ShardedParallel::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                                const BackwardOptions& options) {
   BackwardOptions own = options;
@@ -160,8 +160,8 @@ void ShardedParallel::reduce_gradients(optim::Optimizer& optimizer) {
   announce(false);  // all ranks are here
   for (Sharded& sharded : models_) {
     const bool is_updated = models_.size() == 1 || sharded.is_of(optimizer);
-    // Of the last step of a rank whose pass has ended, and at the end of a run, no sum was asked for. Of another model,
-    // through which the loss went, only the memory is freed.
+    // If this rank has ended its pass, or at the end of a run, the last step did not ask for a sum. For other models,
+    // through which the loss was computed, this only frees memory.
     sharded.model->set_requires_gradient_sync(is_updated);
     sharded.model->finish_backward();
     sharded.model->set_requires_gradient_sync(syncs_);
@@ -182,7 +182,7 @@ void ShardedParallel::bring_up_to_date(Sharded& sharded) {
   }
 }
 
-// After the update, of which all ranks know. The loss of the next model may use this one's parameters.
+// Called after the update on all ranks. The loss of the next model may use this model's parameters.
 void ShardedParallel::zero_grad(optim::Optimizer& optimizer) {
   Parallelism::zero_grad(optimizer);
   if (models_.size() > 1) {
@@ -243,7 +243,7 @@ at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params
                [this](const at::Tensor& param) { return owns(param); });
   const at::Tensor mine = optim::grad_norm(owned);
   at::Tensor squares;
-  if (computes_shards()) {  // of all parameters: there is one model
+  if (computes_shards()) {  // over all parameters, since there is one model
     squares = models_.front().model->grad_norm_squares();
   } else {
     squares = mine.to(at::kDouble).square();
@@ -261,7 +261,7 @@ at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params
 
 bool ShardedParallel::begin_forward(bool mine) {
   for (;;) {
-    const Group& peers = context_.group("fsdp");  // stages of a pipeline are not at the same place
+    const Group& peers = context_.group("fsdp");  // stages of a pipeline run at different points
     const auto flags = exchange(peers, mine ? "1" : "0");
     const auto having = std::count(flags.begin(), flags.end(), "1");
     if (having == 0) {

@@ -1,4 +1,4 @@
-// Where the rows and slices of a rank lie in whole parameters.
+// Positions of a rank's rows and slices in whole parameters.
 #include <algorithm>
 
 #include "runner/sharded_parallel.hpp"

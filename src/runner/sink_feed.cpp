@@ -53,7 +53,7 @@ void SinkFeed::start(std::shared_ptr<Sink> sink) {
                                       [this](LogLevel level, const std::string& text) { logger_.log(level, text); }),
          wants_histograms});
     threads_.back().thread->begin(info_);
-  } catch (const std::system_error& error) {  // no thread can be had
+  } catch (const std::system_error& error) {  // no thread is available
     logger_.warning(concat(name, ": ", error.what(), "; training continues without this sink"));
   }
 }
@@ -112,7 +112,7 @@ void SinkFeed::on_run_begin(const RunEvent& event) {
 
 void SinkFeed::on_restore(const RestoreEvent& event) { restored_to_ = event.runner.state().train.global_step; }
 
-// The lines of metrics.jsonl are cut off after the event.
+// The lines of metrics.jsonl are cut after the event.
 void SinkFeed::follow_restore(BaseRunner& runner, std::int64_t lines) {
   if (const auto step = std::exchange(restored_to_, std::nullopt); step && begun_) {
     begin(runner, lines, step);

@@ -1,4 +1,4 @@
-// Sinks of a runner: adding them, and records of the program.
+// Sinks of a runner: adds them, and sends records of the program.
 #include <danling/runner/base_runner.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// A copy in the order of the device's work, for the thread of a sink. Making it waits for nothing.
+/// A copy for the thread of a sink, ordered with the device's work. Making it does not synchronize.
 class LateCopy {
  public:
   explicit LateCopy(const at::Tensor& tensor) {
@@ -36,7 +36,7 @@ class LateCopy {
     }
   }
 
-  /// Waits for the copy, on a stream apart: training may use any stream, and its next steps do not wait.
+  /// Waits for the copy on a separate stream: training may use any stream, and its next steps do not wait.
   at::Tensor on_host() const {
     if (ready_ == nullptr) {
       return copy_;
@@ -49,7 +49,7 @@ class LateCopy {
 
  private:
   at::Tensor copy_;
-  std::shared_ptr<c10::Event> ready_;  // of a device
+  std::shared_ptr<c10::Event> ready_;  // for a device
 };
 
 Histogram histogram_of(const LateCopy& copy) {
@@ -88,7 +88,7 @@ void BaseRunner::init_wandb() {
                                                     .git_commit = code.commit}));
 }
 
-// Those that write beside the run's files are absent where it has none.
+// Sinks that write into the run's directory are skipped if it has none.
 void BaseRunner::Setup::add_sinks() {
   const RunnerConfig& config = runner_.config();
   if (config.openmetrics.port || config.openmetrics.file) {

@@ -25,7 +25,7 @@ State TorchRunnerBase::Snapshot::save() const {
   if (runner_.requests_.evaluation) {
     out["evaluation_asked"] = true;
   }
-  // A run that a callback ended is complete up to this boundary. Early stopping decides anew, by its own patience.
+  // A run that a callback ended is complete up to this boundary. Early stopping decides again, by its patience.
   if (runner_.requests_.ended && !runner_.early_stopping().out_of_patience()) {
     out["ended"] = *runner_.requests_.ended;
     out["boundary"] = runner_.epochs() ? *runner_.epochs() : runner_.steps().value_or(0);
@@ -101,7 +101,7 @@ detail::Measurements TorchRunnerBase::Snapshot::of_all_ranks() const {
   if (metrics != nullptr) {
     try {
       out.metrics = metrics->merge_states(each("metrics"));
-    } catch (const StateError& error) {  // of a program's class; training does not depend on them
+    } catch (const StateError& error) {  // from a class of the program; training does not depend on them
       runner_.logger().warning(concat("the checkpoint holds the metrics of rank 0 alone in the middle of ",
                                       runner_.split(), ": ", error.what()));
     }
@@ -113,7 +113,7 @@ detail::Measurements TorchRunnerBase::Snapshot::measurements() const {
   State own = runner_.meters.state_dict();
   for (const auto& [name, meter] : runner_.meters) {
     if (meter.count() == 0) {
-      own.map().erase(name);  // of an earlier evaluation, unknown to a resumed process
+      own.map().erase(name);  // from an earlier evaluation, unknown to a resumed process
     }
   }
   return {.meters = std::move(own),
@@ -130,7 +130,8 @@ detail::Measurements TorchRunnerBase::Snapshot::copied_measurements() const {
   return out;
 }
 
-// The first rank goes on with the sums of all, and the others without; some metrics share them out by places.
+// The first rank continues with the sums of all ranks, the others with zero; some metrics divide their state by
+// position instead.
 void TorchRunnerBase::Snapshot::restore_share(const detail::Measurements& saved) {
   const AxisPlace place = runner_.parallelism_->data_share();
   detail::Measurements own = saved;
@@ -144,7 +145,7 @@ void TorchRunnerBase::Snapshot::restore_share(const detail::Measurements& saved)
     try {
       own.metrics = runner_.active_metrics_->share_of_state(saved.metrics, place.rank, place.rank + place.parts)
                         .value_or(State());
-    } catch (const StateError&) {  // `restore` meets it too, and reports it
+    } catch (const StateError&) {  // `restore` throws it too, and reports it
     }
   }
   restore(own);
@@ -170,7 +171,7 @@ void TorchRunnerBase::Snapshot::restore_metrics(const State& saved) {
   try {
     runner_.active_metrics_->load_state_dict(saved);
   } catch (const StateError& error) {
-    // Metrics may change between two starts; training does not depend on them.
+    // Metrics may change between two attempts; training does not depend on them.
     runner_.logger().warning(concat("the metrics differ from those of the checkpoint and restart in the middle of ",
                                     runner_.split(), ": ", error.what()));
     runner_.active_metrics_->reset();
@@ -200,7 +201,7 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
   const State* gradients = state.find("gradients");
   runner_.saved_gradients_ = gradients != nullptr ? *gradients : State();
   const State* watch = state.find("watch");
-  if (watch != nullptr && runner_.loss_policy_ == nullptr) {  // windows that a roll-back leaves out stay out
+  if (watch != nullptr && runner_.loss_policy_ == nullptr) {  // windows that a roll-back skips stay skipped
     runner_.loss_policy_ = std::make_shared<detail::LossPolicyState>();
   }
   if (runner_.loss_policy_ != nullptr) {
@@ -213,7 +214,7 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
   runner_.unread_steps_ = at::Tensor();
   runner_.saved_measurements_.meters = state.at("meters");
   runner_.saved_measurements_.metrics = state.at("metrics");
-  const State* losses = state.find("losses");  // not in the checkpoints of the first releases
+  const State* losses = state.find("losses");  // missing in checkpoints of the first releases
   runner_.saved_measurements_.losses = losses != nullptr ? *losses : State();
   const State* shares = state.find("shares");
   runner_.saved_measurements_.shares = shares != nullptr ? shares->integer() : 1;

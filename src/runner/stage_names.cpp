@@ -19,7 +19,7 @@ constexpr std::string_view stage_names_operation = "runner.build_pipeline_model_
 
 bool is_sequential(const torch::nn::Module& module) { return typeid(module) == typeid(torch::nn::SequentialImpl); }
 
-/// A module by its name, or what it runs if it is a Sequential.
+/// Appends a module's name, or the names of the modules that a Sequential runs.
 void append_calls(const torch::nn::Module& module, const std::string& name, std::vector<std::string>& out) {
   if (!is_sequential(module)) {
     out.push_back(name);
@@ -30,7 +30,7 @@ void append_calls(const torch::nn::Module& module, const std::string& name, std:
   }
 }
 
-/// A stage runs what it names and nothing else: an activation that no stage names would be left out unseen.
+/// A stage runs only the modules that it names: an activation that no stage names would be silently skipped.
 void check_sequentials(const torch::nn::Module& model, const std::vector<std::vector<std::string>>& stages) {
   std::map<std::string, std::shared_ptr<torch::nn::Module>> modules;
   for (const auto& entry : model.named_modules("", /*include_self=*/false)) {

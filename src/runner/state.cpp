@@ -54,7 +54,7 @@ void RunnerRNGState::restore() const {
     at::Generator cpu = at::detail::getDefaultCPUGenerator();
     cpu.set_state(torch_cpu);
   }
-  // A run may move between a machine with devices and one without; with another number of devices it cannot be exact.
+  // A run may move between machines with and without devices; with another number of devices it cannot be exact.
   const auto devices = static_cast<std::size_t>(cuda_device_count());
   if (torch_cuda.empty() || devices == 0) {
     return;

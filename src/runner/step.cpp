@@ -1,4 +1,4 @@
-// The path of one step: contexts, backward, the window's end, the update.
+// The path of one step: contexts, backward, the end of the window, the update.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
@@ -21,14 +21,14 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The value of that dtype nearest to `weight`; float64 keeps it.
+/// The value nearest to `weight` in that dtype; float64 is exact.
 double rounded_to(at::ScalarType dtype, double weight) {
   const auto narrow = static_cast<float>(weight);
   switch (dtype) {
     case at::kBFloat16:
       return static_cast<float>(c10::BFloat16(narrow));
     case at::kHalf:
-      // More than 32,000 times the first micro-batch: clamped, since its divisor is finite.
+      // Over 32,000 times the first micro-batch: clamped, so that the divisor is finite.
       return static_cast<float>(std::min(c10::Half(narrow), std::numeric_limits<c10::Half>::max()));
     case at::kFloat:
       return narrow;
@@ -37,7 +37,7 @@ double rounded_to(at::ScalarType dtype, double weight) {
   }
 }
 
-/// Parameters that get gradients in the backward pass of one of several models.
+/// Parameters that receive gradients in the backward pass of one of several models.
 std::vector<at::Tensor> trainable(const Learner& learner) {
   std::vector<at::Tensor> out;
   for (const auto& group : learner.optimizer->param_groups()) {
@@ -61,7 +61,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   return *open_step_;
 }
 
-/// All but the pass itself. @return whether there is one
+/// Everything before the pass. @return true if there is a pass
 [[gnu::always_inline]] inline bool TorchRunnerBase::begin_backward(const at::Tensor& loss) {
   const OpenStep& step = current_step("runner.backward");
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
@@ -77,7 +77,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   ++learner.backwards;
   double weight = learner.window.weight();
   if (weight == 0.0 && (is_single_process_ || !parallelism().needs_every_backward())) {
-    return false;  // not one valid target in this micro-batch
+    return false;  // this micro-batch has no valid target
   }
   if (step.repeat != nullptr) [[unlikely]] {
     at::Tensor& sum = step.repeat->loss;
@@ -90,7 +90,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
     weight = rounded_to(loss.scalar_type(), weight);
     learner.window.round_weight(weight);
   }
-  // Seeding with the weight is free, a node `loss * weight` costs 6 microseconds.
+  // Starting from the weight is free; a node `loss * weight` costs 6 microseconds.
   at::Tensor& seed = learner.seed;
   if (!seed.defined() || learner.seed_weight != weight || seed.scalar_type() != loss.scalar_type() ||
       seed.device() != loss.device() || (loss.dim() + seed.dim() != 0 && seed.sizes() != loss.sizes()) ||
@@ -115,7 +115,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
 at::Tensor TorchRunnerBase::open_backward() {
   check<StateError>(!learner_->watches_loss, "runner.backward",
                     "expected no policy that reads losses before an update (spike.action, on_nonfinite: stop or "
-                    "rollback) beside a step that differentiates by itself, got one");
+                    "rollback) with a step that computes its gradients itself, got one");
   const at::Tensor like = at::zeros({}, at::TensorOptions(device()).dtype(input_dtype_.value_or(at::kFloat)));
   return begin_backward(like) ? learner_->seed : at::zeros_like(like);
 }
@@ -143,7 +143,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   }
 }
 
-/// The pass is recorded; what comes before it runs in replays as it is.
+/// Records the pass; replays run the code before it natively.
 [[gnu::noinline]] void TorchRunnerBase::observe_backward(const at::Tensor& loss) {
   tape::StepObserver& observer = *tapes_->observing();
   bool runs = false;

@@ -1,4 +1,4 @@
-// Errors of a step: adds its place in the run and the shapes of its inputs.
+// Errors of a step: adds the position in the run and the shapes of the inputs.
 #include <exception>
 #include <string>
 #include <string_view>
@@ -17,8 +17,7 @@ namespace danling::inline v0 {
 
 namespace {
 
-/// LibTorch's message without its backtrace, or without the stack of a TorchScript function, which precedes the
-/// message.
+/// Removes the backtrace from LibTorch's message, or the stack of a TorchScript function, which precedes the message.
 std::string sentence(std::string text) {
   while (text.ends_with('\n')) {
     text.pop_back();
@@ -29,8 +28,8 @@ std::string sentence(std::string text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Whether an exception's class is from danling, LibTorch or the standard library, with or without a nested exception:
-/// its text holds all of its information.
+/// True if an exception's class is from danling, LibTorch or the standard library, with or without a nested exception:
+/// its text then holds all of its information.
 bool is_plain(const std::exception& error) {
   const std::string whole = detail::name_of(typeid(error));
   std::string_view name = whole;
@@ -51,7 +50,7 @@ template <class E>
 }  // namespace
 
 void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& shapes) {
-  // Epoch and update in progress, counted from 1; outside of one, those done.
+  // Epoch and update in progress, counted from 1; outside a step, those done.
   const bool updates = open_step_ != nullptr && !open_step_->updated;
   const std::string place =
       concat("in ", hook, " of split ", quote(split_), ", epoch ", state_.train.epoch + (at_boundary() ? 0 : 1),

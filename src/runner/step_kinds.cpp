@@ -1,4 +1,4 @@
-// Kinds of recorded steps: what tells them apart, and which can be recorded.
+// Kinds of recorded steps: how they are distinguished, and which can be recorded.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -18,11 +18,11 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr std::size_t many_left = 1024;
-constexpr std::int64_t idle = 16;  // times cache_size: steps until a kind gives its place to another one
+constexpr std::int64_t idle = 16;  // multiple of cache_size: steps after which a kind can be replaced
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t number) { return hash * 1099511628211U + number; }
 
-/// Of dtype, device, shape and strides: what the tape's calls take for granted of a tensor.
+/// Hash of dtype, device, shape and strides, which the tape's calls require of a tensor.
 std::uint64_t layout_hash(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   std::uint64_t out = mixed(impl.dtype().itemsize(), static_cast<std::uint64_t>(impl.dim()));
@@ -100,7 +100,7 @@ void TorchRunnerBase::StepTapes::list_tensors() {
   }
 }
 
-/// Changes when anything that tapes refer to is another object, or LibTorch would choose other kernels.
+/// Changes when any object that tapes refer to is replaced, or LibTorch would choose other kernels.
 std::uint64_t TorchRunnerBase::StepTapes::component_hash() const {
   std::uint64_t out = runner_.criterion.version() * 2 + (at::globalContext().deterministicAlgorithms() ? 1 : 0);
   out = mixed(out, static_cast<std::uint64_t>(at::get_num_threads()));
@@ -118,7 +118,7 @@ std::uint64_t TorchRunnerBase::StepTapes::component_hash() const {
   return out;
 }
 
-/// A hash of which tensors want gradients and which modules train. A step that changes them cannot be replayed.
+/// Hash of which tensors require gradients and which modules train. A step that changes it cannot be replayed.
 std::uint64_t TorchRunnerBase::StepTapes::mode_hash() const {
   std::uint64_t out = 0;
   for (const at::Tensor& tensor : held_) {
@@ -130,7 +130,7 @@ std::uint64_t TorchRunnerBase::StepTapes::mode_hash() const {
   return out;
 }
 
-/// Of the objects that were assigned to the runner. Cheap: it is asked for in each step.
+/// Hash of the objects that were assigned to the runner. Cheap, since each step computes it.
 std::uint64_t TorchRunnerBase::StepTapes::model_hash() const {
   std::uint64_t out = 1;
   const auto add = [&](const ModelHandle& handle) {
@@ -161,13 +161,13 @@ void TorchRunnerBase::StepTapes::refresh() {
   if (now != components_) {
     components_ = now;
     if (std::any_of(kinds_.begin(), kinds_.end(), [](const auto& kind) { return kind->replays > 0; })) {
-      runner_.logger().info("compile: the model has other parameters, modules or optimizers: steps are recorded anew");
+      runner_.logger().info("compile: the model has other parameters, modules or optimizers: steps are recorded again");
     }
     kinds_.clear();
   }
 }
 
-/// Of the numbers of optimizers that a program may change by hand.
+/// Hash of the optimizers' numbers that a program may change by hand.
 std::uint64_t TorchRunnerBase::StepTapes::setting_hash() const {
   std::uint64_t out = 0;
   for (const Learner& learner : runner_.learners_) {
@@ -185,7 +185,7 @@ void TorchRunnerBase::StepTapes::expect_settings() { settings_ = setting_hash();
 
 void TorchRunnerBase::StepTapes::check_settings() const {
   if (observing_ != nullptr && setting_hash() != settings_) {
-    observing_->refuse("it changes a learning rate or weight decay itself; a callback or a schedule can");
+    observing_->refuse("it changes a learning rate or weight decay; only a callback or a schedule may");
   }
 }
 
@@ -213,10 +213,10 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
   }
   for (const at::Tensor& tensor : batch.tensors) {
     if (!tape::is_strided(tensor)) {
-      add(tensor.defined() ? -2 : -1);  // the recording refuses the others
+      add(tensor.defined() ? -2 : -1);  // the recording refuses other tensors
       continue;
     }
-    // Tensors over one memory: where in it, since a recording does not tell them apart.
+    // Tensors that share memory: their offsets, since a recording does not distinguish them.
     for (const at::Tensor& other : batch.tensors) {
       if (&other == &tensor) {
         break;
@@ -268,7 +268,8 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
   add(static_cast<std::int64_t>(sharing_hash()));
 }
 
-/// Which of the model's tensors and gradients share a storage: a recording does not tell them apart. 0: none.
+/// Hash of which tensors and gradients of the model share a storage, since a recording does not distinguish them. 0:
+/// none.
 std::uint64_t TorchRunnerBase::StepTapes::sharing_hash() {
   storages_.clear();
   const auto add = [this](const at::Tensor& tensor) {
@@ -293,7 +294,7 @@ std::uint64_t TorchRunnerBase::StepTapes::sharing_hash() {
   return out;
 }
 
-/// @return null: it is a new kind, and there is no room
+/// @return null for a new kind without room
 TorchRunnerBase::StepTapes::Kind* TorchRunnerBase::StepTapes::find(RunnerMode mode) {
   for (const auto& kind : kinds_) {
     if (kind->key == key_) {
@@ -317,9 +318,9 @@ bool TorchRunnerBase::StepTapes::fits_counts(const Kind& kind, const std::vector
   return out;
 }
 
-/// Where kinds come in turn, dropping the oldest would drop each before it is replayed: so only those go that have not
-/// come for long. Kinds that run as they are cost no memory to speak of, and would be recorded anew for nothing: they
-/// have room of their own.
+/// If kinds alternate, dropping the oldest would drop each before its replay; so only kinds that have not occurred for
+/// long are dropped. Eager kinds cost almost no memory, and recording them again would be useless: they have separate
+/// room.
 bool TorchRunnerBase::StepTapes::make_room() {
   const auto is_left = [](const auto& kind) { return kind->phase == Phase::eager; };
   const auto left = static_cast<std::size_t>(std::count_if(kinds_.begin(), kinds_.end(), is_left));
@@ -345,7 +346,7 @@ bool TorchRunnerBase::StepTapes::make_room() {
         "evaluation) than compile.cache_size = ",
         config_.cache_size);
     report_.refusals.push_back(text);
-    runner_.logger().warning(concat("compile: ", text, ": the others run as they are"));
+    runner_.logger().warning(concat("compile: ", text, ": the others run eagerly"));
   }
   return false;
 }
@@ -362,7 +363,7 @@ bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
     }
   }
   if (why.empty() && !runner_.device().is_cpu()) {
-    why = concat("the device is ", runner_.device().str(), ": so far those of the CPU are");
+    why = concat("the device is ", runner_.device().str(), ", and only steps on the CPU are recorded");
   }
   why = why.empty() ? runner_.parallelism().why_not_recorded() : why;
   if (!why.empty()) {

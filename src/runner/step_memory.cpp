@@ -22,7 +22,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Counts the tensors of the CPU. Never destroyed, since tensors hold a pointer to it.
+/// Counts the tensors on the CPU. Never destroyed, since tensors hold a pointer to it.
 class CountingAllocator final : public c10::Allocator {
  public:
   static CountingAllocator& instance() {
@@ -41,7 +41,7 @@ class CountingAllocator final : public c10::Allocator {
   void remove() {
     c10::SetAllocator(c10::kCPU, base_, highest_priority);
     const std::lock_guard lock(mutex_);
-    limit_ = std::numeric_limits<std::int64_t>::max();  // tensors that are left may be resized
+    limit_ = std::numeric_limits<std::int64_t>::max();  // remaining tensors may be resized
   }
 
   void reset_peak() {
@@ -65,7 +65,7 @@ class CountingAllocator final : public c10::Allocator {
     c10::DataPtr data = base_->allocate(bytes);
     void* const address = data.get();
     if (address == nullptr) {
-      return data;  // of an empty tensor
+      return data;  // empty tensor
     }
     const auto device = data.device();
     const std::lock_guard lock(mutex_);
@@ -108,7 +108,7 @@ class CountingAllocator final : public c10::Allocator {
   std::unordered_map<void*, Block> blocks_;
 };
 
-// The first number of a file, in units of `unit`; nothing where there is none, as for "max".
+// Reads the first number of a file, in units of `unit`; empty if there is none, as for "max".
 std::optional<std::int64_t> number_in_file(const std::string& file, std::string_view key = "", std::int64_t unit = 1) {
   std::ifstream in(file);
   std::string word;
@@ -156,7 +156,7 @@ bool is_memory_error(const std::exception& error) {
     std::rethrow_if_nested(error);
   } catch (const std::exception& nested) {
     return is_memory_error(nested);
-  } catch (...) {  // of another kind
+  } catch (...) {  // another type of exception
   }
   return false;
 }

@@ -16,7 +16,7 @@ using tape::Tensors;
 
 constexpr std::int64_t explained_steps = 20;
 constexpr int lost_trials = 3;
-constexpr int recordings_of_numbers = 3;  // of a batch, until they are taken for ones that change again and again
+constexpr int recordings_of_numbers = 3;  // after as many recordings, a batch's numbers count as changing
 constexpr int early_ends = 8;
 
 std::string text_of(const std::exception& error) {
@@ -36,7 +36,7 @@ class Observing {
   tape::StepObserver*& place_;
 };
 
-/// That of recordings in this process.
+/// The turn of recordings in this process.
 struct RecordingTurn {
   static inline std::atomic_flag taken;
   const bool has = !taken.test_and_set();
@@ -50,7 +50,7 @@ struct RecordingTurn {
   RecordingTurn& operator=(const RecordingTurn&) = delete;
 };
 
-/// Finds what the step's code, and none of its operators, has written to the batch.
+/// Finds changes of the batch by the step's code, outside its operators.
 class Unwritten {
  public:
   explicit Unwritten(const Tensors& batch) : kept_(strided(batch)) {}
@@ -123,7 +123,7 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
       leave_eager(kind, why, /*is_fault=*/true);
     } else if (!fits_counts(kind, parts.counts)) {
       kind.tape.reset();
-      kind.phase = Phase::record;  // anew, to see whether the step reads them
+      kind.phase = Phase::record;  // again, to find whether the step reads them
       if (++kind.recorded_anew > recordings_of_numbers) {
         leave_eager(kind, "num_tokens or loss_normalizer of its batches changes now and then", /*is_fault=*/true);
       }
@@ -154,7 +154,7 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
   return run_eager(eager);
 }
 
-/// At distances that grow and have no common divisor with a period of the program, as each 100th step.
+/// At growing distances that share no divisor with a period of the program, such as every 100th step.
 void TorchRunnerBase::StepTapes::plan_check(Kind& kind) {
   constexpr std::int64_t shortest = 17;
   constexpr std::int64_t longest = 997;
@@ -163,7 +163,7 @@ void TorchRunnerBase::StepTapes::plan_check(Kind& kind) {
   }
 }
 
-/// An eager step needs as much memory as its replay. Where others are replayed, they would have to take theirs anew.
+/// An eager step needs as much memory as its replay. If other kinds are replayed, they would have to allocate again.
 void TorchRunnerBase::StepTapes::give_room(const Kind& kind) {
   const bool alone = std::none_of(kinds_.begin(), kinds_.end(), [&](const auto& other) {
     return other.get() != &kind && other->phase == Phase::replay;
@@ -181,7 +181,7 @@ at::Tensor TorchRunnerBase::StepTapes::run_eager(const std::function<at::Tensor(
 
 at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const detail::BatchParts& parts,
                                               const std::function<at::Tensor()>& eager) {
-  // There is one recording at a time in a process. Another runner has it: this step runs as it is.
+  // A process records one step at a time. If another runner records, this step runs eagerly.
   const RecordingTurn turn;
   if (!turn.has) {
     return run_eager(eager);
@@ -204,15 +204,15 @@ at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const detail::BatchPar
     recording.refusal = unwritten.difference(recording);
   }
   if (mode_hash() != modes_before && recording.refusal.empty()) {
-    recording.refusal = "it changes which parameters want gradients, or the mode of a module";
+    recording.refusal = "it changes which parameters require gradients, or the mode of a module";
   }
   if (!recording.refusal.empty()) {
     leave_eager(kind, recording.refusal, /*is_fault=*/true);
   } else if (!kind.first) {
     if (!parts.is_whole && logged_.insert("parts").second) {
       runner_.logger().info(
-          "compile: of its batch type a step is known to read input and target; what else it reads must be the same in "
-          "all steps. parts() shows the other members");
+          "compile: the batch type lists only input and target; its other members must be the same in "
+          "all steps. Define parts() to list them");
     }
     kind.first = std::move(recording);
     kind.counts = parts.counts;
@@ -235,8 +235,8 @@ at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const detail::BatchPar
 void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recording) {
   try {
     kind.tape = std::make_unique<tape::Tape>(std::move(recording), arena_);
-  } catch (const std::exception& error) {  // the step itself went well
-    leave_eager(kind, concat("its tape cannot be made: ", text_of(error)), /*is_fault=*/true);
+  } catch (const std::exception& error) {  // the step itself succeeded
+    leave_eager(kind, concat("its tape cannot be built: ", text_of(error)), /*is_fault=*/true);
     return;
   }
   kind.phase = config_.verify > 0 ? Phase::check : after_check();
@@ -272,10 +272,10 @@ at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& b
     leave_eager(
         kind,
         kind.phase == Phase::replay
-            ? concat("a replay is the step no longer: ", difference, ". The ", kind.replays,
+            ? concat("a replay no longer matches the step: ", difference, ". The ", kind.replays,
                      " replays before may differ from an eager run. If the step depends on more than its batch, "
                      "override step_variant()")
-            : concat("its replay is not the step: ", difference),
+            : concat("its replay differs from the step: ", difference),
         /*is_fault=*/true);
   } else if (left_early) {
     count_early_end(kind);
@@ -290,7 +290,7 @@ TorchRunnerBase::StepTapes::Phase TorchRunnerBase::StepTapes::after_check() {
   return detail::tape_schedule().trial > 1 ? Phase::trial : Phase::replay;
 }
 
-/// Eager steps, then replays: a tape must be faster. Not in turn, since each would take the other's memory.
+/// Eager steps, then replays: a tape must be faster. Not alternating, since each would take the other's memory.
 at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& batch,
                                                   const std::function<at::Tensor()>& eager) {
   const std::int64_t half = detail::tape_schedule().trial / 2;
@@ -310,7 +310,7 @@ at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& bat
   kind.count = 0;
   if (kind.replay_seconds <= kind.eager_seconds) {
     kind.phase = Phase::replay;
-  } else if (++kind.lost_trials == lost_trials) {  // other programs may have disturbed one
+  } else if (++kind.lost_trials == lost_trials) {  // other programs may have disturbed a trial
     leave_eager(kind,
                 concat("a replay takes ", to_fixed(kind.replay_seconds * 1e6, 1), " microseconds, the step ",
                        to_fixed(kind.eager_seconds * 1e6, 1)),
@@ -333,7 +333,7 @@ at::Tensor TorchRunnerBase::StepTapes::replay(Kind& kind, const Tensors& batch,
   }
   ++kind.replays;
   ++kind.unchecked;
-  const detail::NamedRange range(runner_.profiled_, "danling.replay");  // of operators that no profiler sees
+  const detail::NamedRange range(runner_.profiled_, "danling.replay");  // for operators that no profiler sees
   Tensors results = kind.tape->replay(batch);
   if (kind.tape->left_early()) [[unlikely]] {
     random->restore();
@@ -348,7 +348,7 @@ at::Tensor TorchRunnerBase::StepTapes::replay(Kind& kind, const Tensors& batch,
 
 void TorchRunnerBase::StepTapes::count_early_end(Kind& kind) {
   if (++kind.ended_early == early_ends) {
-    leave_eager(kind, "a condition that was recorded seldom holds", /*is_fault=*/true);
+    leave_eager(kind, "a recorded condition rarely holds", /*is_fault=*/true);
   }
 }
 
@@ -372,7 +372,7 @@ void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why,
   }
   check_whole(kind);
   if (is_new) {
-    const std::string text = concat("compile: ", name_of(kind), " run as they are: ", why);
+    const std::string text = concat("compile: ", name_of(kind), " run eagerly: ", why);
     is_fault ? runner_.logger().warning(text) : runner_.logger().info(text);
   }
 }
@@ -390,8 +390,7 @@ void TorchRunnerBase::StepTapes::log_replays(const Kind& kind) {
     const bool trains = kind.mode == RunnerMode::train;
     const char* const name = trains ? "train" : kind.mode == RunnerMode::evaluate ? "evaluate" : "infer";
     runner_.logger().info(concat("compile: the first ", name, "_step is replayed: its operators, metrics",
-                                 trains ? ", meters and updates" : " and meters",
-                                 "; what else it does is left out from here on"));
+                                 trains ? ", meters and updates" : " and meters", "; its other code no longer runs"));
   }
 }
 

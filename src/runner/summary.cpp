@@ -1,4 +1,4 @@
-// summary.json: the status at the end of a run, and the facts of its results.
+// summary.json: the status at the end of a run, and its results.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <cmath>
@@ -22,7 +22,7 @@ void BaseRunner::write_summary(const std::string& status, const std::string& err
                      .epoch = state_.train.epoch,
                      .global_step = state_.train.global_step};
   fill_summary(summary);
-  // Keeps the summary of the start that finished the run: a later start did nothing.
+  // Keeps the summary of the attempt that finished the run: a later one did nothing.
   services_->recorder->write_summary(std::move(summary), /*keep_finished=*/is_finished());
 }
 

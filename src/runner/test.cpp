@@ -1,4 +1,4 @@
-// Tests with the weights of the last step or of the best result.
+// Evaluates test splits with the weights of the last step or of the best result.
 #include <utility>
 
 #include <danling/checkpoint/manager.hpp>
@@ -21,7 +21,8 @@ Result TorchRunnerBase::test() {
   }
   tested_weights_ = Saver(*this).weights_name();
   const State last = best ? clone(model_state_dict()) : State();
-  const detail::ModelAverages::Disabled disabled(best ? averages_.get() : nullptr);  // those are the weights to test
+  const detail::ModelAverages::Disabled disabled(best ? averages_.get()
+                                                      : nullptr);  // the best weights are already those to test
   Result result;
   try {
     if (best) {

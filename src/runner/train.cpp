@@ -1,4 +1,4 @@
-// train(): its preparation, its events and its errors.
+// train(): its preparation, events and errors.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
@@ -178,7 +178,7 @@ void TorchRunnerBase::Training::prepare_steps() {
   runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
 }
 
-// The splits of the round that are done stay done. The pass that an error ended restarts.
+// The completed splits of the round stay completed. The pass that an error ended restarts.
 void TorchRunnerBase::Training::continue_after_error() {
   LoopState& loop = runner_.loop_;
   if (loop.continuing || runner_.stop_requested()) {
@@ -244,7 +244,8 @@ void TorchRunnerBase::Training::notify(const std::exception& error) {
   }
 }
 
-// The next save warns that a step threw before it. A host may continue with the next batch, which opens new windows.
+// The next save warns that a step threw before it. A program's loop may continue with the next batch, which opens new
+// windows.
 void TorchRunnerBase::Training::drop_windows() {
   if (!runner_.is_settled()) {
     runner_.services().has_partial_step = true;

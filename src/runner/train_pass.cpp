@@ -23,7 +23,7 @@
 
 namespace danling::inline v0 {
 
-/// Registers the pass for evaluations that interrupt it, for its lifetime.
+/// Registers the pass for its lifetime, for evaluations that interrupt it.
 class TorchRunnerBase::TrainPass::PassScope {
  public:
   PassScope(TorchRunnerBase& runner, detail::LoopFrame& pass) : runner_(runner) { runner_.pass_ = &pass; }
@@ -68,8 +68,8 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   });
 }
 
-// By epochs the batches of one pass; by steps as many passes as the target needs, and further batches until the windows
-// of all models are closed: only the end of the run shortens one.
+// In epoch mode the batches of one pass. In step mode as many passes as the target needs, and further batches until the
+// windows of all models are closed: only the end of the run shortens a window.
 bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase& loader) {
   if (runner_.watched_ != nullptr) [[unlikely]] {
     WatchedLoop::mark_reading(runner_, loop_.iteration);
@@ -122,7 +122,7 @@ void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
     if (runner_.is_single_process_) {
       FaultTolerance(runner_).end_step(agreed);
     } else {
-      // Those who redo what a death interrupts must all know of what was agreed, and of nothing else.
+      // Ranks that repeat what a death interrupted must all know exactly the agreed requests.
       const bool asked = std::exchange(requests.evaluation, agreed.evaluate);
       requests.save = requests.save || agreed.save;
       FaultTolerance(runner_).end_step(agreed);
@@ -134,7 +134,7 @@ void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
       requests.save = false;
       try {
         runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
-      } catch (const DistributedError&) {  // those who go on without a process that died save again
+      } catch (const DistributedError&) {  // the ranks that continue without a dead process save again
         requests.save = true;
         throw;
       }
@@ -168,7 +168,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
     WatchedLoop::mark_computing(runner_, loop_.iteration);
   }
   if (!runner_.is_single_process_) {
-    frame.begin_batch(loop_.iteration);  // a rank without a loss in this batch has no part in its line of the log
+    frame.begin_batch(loop_.iteration);  // a rank without a loss in this batch has no part in its log line
   }
   const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
   if (runner_.loss_policy_ != nullptr) [[unlikely]] {
@@ -233,7 +233,7 @@ void TorchRunnerBase::TrainPass::save_and_log(detail::LoopFrame& frame, const Op
   }
 }
 
-// A micro-batch of a window that a roll-back leaves out: only positions advance.
+// A micro-batch of a window that a roll-back skips: only positions advance.
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch,
                                                                 std::int64_t tokens) {
   ++runner_.state_.train.micro_step;
@@ -251,7 +251,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFram
   return {.last = micro_batch.last};
 }
 
-// Where the number of updates decides: the device may have skipped some.
+// True where the number of updates matters: the device may have skipped some.
 bool TorchRunnerBase::TrainPass::reads_counters(const detail::LoopFrame& frame) const {
   const auto interval = runner_.config().evaluate_interval;
   return runner_.by_steps_ && (frame.at_boundary(done()) || global_step_ >= loop_.target_step ||

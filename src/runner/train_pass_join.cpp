@@ -1,4 +1,4 @@
-// The end of a pass on one rank while others have batches: it joins their updates.
+// The end of a pass on one rank while others have batches: the rank joins their updates.
 #include "runner/agreement.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/train_pass.hpp"
@@ -6,14 +6,14 @@
 
 namespace danling::inline v0 {
 
-// Ranks may have different numbers of batches: one without takes part in the updates of the others, until all passes
-// are over. What it does not share is a loss, and the events of a step.
+// Ranks may have different numbers of batches: a rank without a batch takes part in the updates of the others until all
+// passes have ended. It contributes no loss and sends no step events.
 void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame, bool whole) {
   if (!runner_.joins_updates_) {
     return;
   }
   keep_buffers();
-  bool inside = false;  // a micro-batch of the others, of whose models one is updated
+  bool inside = false;  // inside a micro-batch of the others that updates one of their models
   while (whole || !runner_.by_steps_ || inside || !is_due()) {
     const StepPacket all = Agreement(runner_).agree({.weight = Windows(runner_).open_weight(),
                                                      .unit = runner_.learners_.front().window.summed_unit(),
@@ -36,10 +36,10 @@ void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame, bool whole) {
   }
 }
 
-// With several models, a packet without one ends the micro-batch.
+// With several models, a packet without a model ends the micro-batch.
 void TorchRunnerBase::TrainPass::join_update(detail::LoopFrame& frame, const StepPacket& all) {
   OpenStep step{.agreed = all};
-  const std::int64_t passed = all.iteration - loop_.iteration;  // by the others, since this rank's pass was over
+  const std::int64_t passed = all.iteration - loop_.iteration;  // by the others, since this rank's pass ended
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && passed > 0) {
       frame.add_rate(learner, passed);

@@ -1,4 +1,4 @@
-// A micro-batch in shards, with virtual ranks.
+// Trains a micro-batch in shards, with virtual ranks.
 #include "runner/loop_frame.hpp"
 #include "runner/loss_policy.hpp"
 #include "runner/shard_seed.hpp"
@@ -8,8 +8,8 @@
 
 namespace danling::inline v0 {
 
-// The shards of a global batch that this process computes. Each has generators of its own, so that it does not matter
-// which process computes it; after them, those of all processes are equal again.
+// Computes this process's shards of a global batch. Each shard has separate generators, so the result does not depend
+// on the process; afterwards the generators of all processes are equal again.
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopFrame& frame, data::LoaderBase& loader) {
   const bool passes_over =
       runner_.loss_policy_ != nullptr && LossPolicy(runner_).passes_over(runner_.state_.train.micro_step);

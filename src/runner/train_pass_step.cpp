@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-/// Registers the step for backward() and step(), for its lifetime.
+/// Registers the step for its lifetime, for backward() and step().
 class TorchRunnerBase::TrainPass::StepScope {
  public:
   StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
@@ -56,7 +56,7 @@ void TorchRunnerBase::TrainPass::run_train_step(OpenStep& step, data::BatchRef b
     Windows(runner_).begin(*runner_.learner_, step);
     step.place = runner_.learner_->place;
   } else {
-    runner_.backward_options_ = {};  // in case a backward pass threw
+    runner_.backward_options_ = {};  // a backward pass may have thrown
     step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
   }
   {
@@ -68,7 +68,7 @@ void TorchRunnerBase::TrainPass::run_train_step(OpenStep& step, data::BatchRef b
         step.loss = runner_.run_train_step(batch);
       }
     } catch (...) {
-      runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
+      runner_.services().has_partial_step |= step.steps > 0;  // a model may already be updated
       throw;
     }
   }
@@ -87,7 +87,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(bool last) {
   return step;
 }
 
-// Those at the beginning of each window, which a skipped update puts back.
+// Copies the buffers at the start of each window, for a skipped update to restore.
 void TorchRunnerBase::TrainPass::keep_buffers() {
   for (Learner& learner : runner_.learners_) {
     if (learner.buffers != nullptr && learner.window.count() == 0) [[unlikely]] {

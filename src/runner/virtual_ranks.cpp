@@ -39,7 +39,7 @@ std::vector<TreeSum*> VirtualRanks::sums() const {
   return out;
 }
 
-// Models have the same seed everywhere, but a program may have drawn from elsewhere.
+// Models have the same seed everywhere, but a program may draw from another generator.
 void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
   refuse_synced_layers(model, "parallel.virtual_ranks",
                        "shards are computed one after another, and its statistics would need all of them at once; use "
@@ -49,7 +49,7 @@ void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
   buffers_.emplace(model, group(), options());
 }
 
-// Several models are refused.
+// Several models throw an error.
 void VirtualRanks::prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) {
   std::vector<at::Tensor> params;
   for (const auto& param_group : optimizers.front()->param_groups()) {

@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// Bounds of a report, whose parts may need a lock that the hanging thread holds.
+// Limits for the parts of a report, which may need a lock that the hanging thread holds.
 constexpr auto trace_time = std::chrono::seconds(2);
 constexpr auto report_time = std::chrono::seconds(30);
 constexpr auto part_time = std::chrono::seconds(1);
@@ -89,8 +89,8 @@ void Watchdog::begin_loop(const std::string& log) {
 
 void Watchdog::end_loop() { runs_.store(false, std::memory_order_relaxed); }
 
-// Of each interval between two looks at most twice the planned length counts: after SIGCONT the loop has the time that
-// it had left.
+// Each interval between two checks counts at most twice its planned length: after SIGCONT the loop has the time that
+// remained.
 void Watchdog::watch() {
   pthread_setname_np(pthread_self(), "watchdog");
   prepare_stack_traces();
@@ -119,7 +119,7 @@ std::string Watchdog::who() const {
 }
 
 std::string Watchdog::place(bool waits) {
-  const auto calls = pending_calls();  // waits for its lock without holding that of this object
+  const auto calls = pending_calls();  // waits for that lock without holding this object's
   const std::lock_guard<std::mutex> lock(mutex_);
   const std::string name = who();
   const LoopProgress::Place at = options_.progress->place();
@@ -172,7 +172,7 @@ void Watchdog::end_process(double seconds) {
     log = log_;
   }
   ends_within(report_time, [this, seconds] { write_report(seconds); });
-  // A rank that ends takes its store with it, and looks like the cause to the others.
+  // A rank that ends stops its store, and would look like the cause to the others.
   std::map<std::int64_t, std::string> places;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -186,7 +186,7 @@ void Watchdog::end_process(double seconds) {
     options_.logger.log_to_file(line);
     options_.logger.flush();
   });
-  ends_within(part_time, [line] { write_to_stderr(line + "\n"); });  // its reader may stand still
+  ends_within(part_time, [line] { write_to_stderr(line + "\n"); });  // its reader may block
   _exit(exit_hung);
 }
 

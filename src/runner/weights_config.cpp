@@ -1,4 +1,4 @@
-// The sections of RunnerConfig for adapters and for weights from elsewhere.
+// The sections of RunnerConfig for adapters and for pretrained weights.
 #include <danling/config/tree.hpp>
 #include <danling/runner/runner_config.hpp>
 
@@ -18,7 +18,7 @@ nn::LoraOptions LoraConfig::for_name(const std::string& model) const {
 
 void RenameRule::fields(Fields& f) {
   f("pattern", pattern, "regular expression searched for in names of the file");
-  f("replacement", replacement, "its matches become this, where $1 is the first group's match");
+  f("replacement", replacement, "replacement of the matches, where $1 is the first group's match");
 }
 
 }  // namespace danling::inline v0

@@ -53,7 +53,7 @@ std::int64_t WindowLengths::updates_in(std::int64_t steps, std::int64_t own,
   }
   std::int64_t updates = steps / steps_of_cycle * updates_of_cycle;
   const std::int64_t rest = steps % steps_of_cycle;
-  std::int64_t done = 0;  // of this pass
+  std::int64_t done = 0;  // in this pass
   std::size_t pass = 0;
   for (std::int64_t step = 0; step < rest;) {
     ++done;

@@ -177,7 +177,7 @@ void TorchRunnerBase::Windows::close_open(OpenStep& step) {
 
 void TorchRunnerBase::Windows::close_last() {
   if (!runner_.is_settled()) {
-    const bool counted = runner_.updated_at_ == runner_.state_.train.micro_step;  // with another model, or rank
+    const bool counted = runner_.updated_at_ == runner_.state_.train.micro_step;  // with another model or rank
     OpenStep tail{.last = true, .updated = counted, .surely_updated = counted};
     close_open(tail);
     Gradients(runner_).count_flags(tail);
@@ -205,7 +205,7 @@ void TorchRunnerBase::Windows::align() {
   }
 }
 
-// A step without gradients trains nothing; gradients made without backward() may be weighted wrongly.
+// A step without gradients trains nothing; gradients computed without backward() may have wrong weights.
 void TorchRunnerBase::Windows::require_gradients(const Learner& learner) {
   check<StateError>(learner.window.weight() == 0.0 || has_gradient(learner), "runner.step",
                     "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "

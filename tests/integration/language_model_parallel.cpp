@@ -141,7 +141,7 @@ TEST_CASE("language_model_parallel: a mistake is one clear line of each process"
             "[pipeline.split] expected each parameter in one stage, got blocks.2.norm1.weight in the stages 0 and 1"},
            {stages(good, {"--dataloader.batch_size", "15"}),
             "expected 'dataloader.batch_size' (15) to be a multiple of 'parallel.pipeline_microbatch_size' (2), got a "
-            "rest of 1"},
+            "remainder of 1"},
            {stages(good, {"--checkpoint.backend", "file"}),
             "expected 'checkpoint.backend: dcp', or auto, where ranks have slices or stages of the model, got file"},
            {stages(good, {"--experts", "4"}), "[gpt] expected 'experts: 0' beside 'parallel.axes.pipeline'"},

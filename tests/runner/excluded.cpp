@@ -122,13 +122,13 @@ TEST_CASE("exclude_from_loading: dataloader.SPLIT and dataloaders.SPLIT exclude 
 TEST_CASE("exclude_from_loading: a name that the checkpoint lacks is an error", "[runner]") {
   Excluding run;
   CHECK(run.refusal("state.rng.torch_cida") ==
-        "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading what the checkpoint holds, got "
+        "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading parts of the checkpoint, got "
         "'state.rng.torch_cida'; `danling ckpt show` lists what a checkpoint holds");
   CHECK(run.refusal("optimizer.param_groups.1.lr") ==
-        "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading what the checkpoint holds, got "
+        "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading parts of the checkpoint, got "
         "'optimizer.param_groups.1.lr'; `danling ckpt show` lists what a checkpoint holds");
   CHECK(run.refusal("optimiser") ==
-        "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading what the checkpoint holds, got "
+        "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading parts of the checkpoint, got "
         "'optimiser'; did you mean 'optimizer'?; `danling ckpt show` lists what a checkpoint holds");
   CHECK_THAT(run.refusal("dataloaders.a"), ContainsSubstring("got 'dataloaders.a'"));
 }

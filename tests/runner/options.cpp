@@ -48,11 +48,11 @@ TEST_CASE("optim, sched: options beside an optimizer and scheduler of the progra
   runner.train();
   const std::string logs = logs_of(runner.workspace().dir());
   CHECK(count(logs,
-              "expected no options for the optimizer that the program set, got 'optim.lr', which danling does not "
-              "read") == 1);
+              "expected no options for the optimizer that the program set, got 'optim.lr', which danling ignores") ==
+        1);
   CHECK(count(logs,
-              "expected no options for the scheduler that the program set, got 'sched.warmup_steps', which "
-              "danling does not read") == 1);
+              "expected no options for the scheduler that the program set, got 'sched.warmup_steps', which danling "
+              "ignores") == 1);
 }
 
 /// Evaluations whose "score" is 1, 2, 3.

@@ -162,7 +162,7 @@ TEST_CASE("ParallelRunner: a grid of another shape is refused unless the config 
           runner.train();
         }) ==
         "[runner.load_checkpoint] expected the axes of the checkpoint, tensor 2, got one process; set "
-        "parallel.allow_degree_change to go on with others");
+        "parallel.allow_degree_change to continue with others");
   config.checkpoint.backend = "file";
   config.parallel.axes.tensor = 2;
   const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {

@@ -20,7 +20,7 @@ TEST_CASE("compile: a step that changes a learning rate itself runs as it is", "
              with([](OddRunner& runner, const at::Tensor&) { runner.optimizer->param_groups()[0].lr *= 0.9; }),
              {},
              {},
-             "it changes a learning rate or weight decay itself; a callback or a schedule can"});
+             "it changes a learning rate or weight decay; only a callback or a schedule may"});
   check_odd({"between steps it may", plain, [](OddRunner& runner, std::int64_t i) {
                if (i > 0) {
                  runner.optimizer->param_groups()[0].lr *= 0.9;
@@ -33,7 +33,7 @@ TEST_CASE("compile: a step that writes its parameters by pointer is found by the
              with([](OddRunner& runner, const at::Tensor&) { runner.weight().mutable_data_ptr<float>()[3] *= 0.99F; }),
              {},
              {},
-             "its replay is not the step: the step changes 0.weight outside of LibTorch's operators"});
+             "its replay differs from the step: the step changes 0.weight past LibTorch's operators"});
 }
 
 TEST_CASE("compile: a step that reads, resets or groups a meter runs as it is", "[runner]") {
@@ -381,7 +381,7 @@ TEST_CASE("compile: a condition that never holds again ends the replays", "[runn
              },
              {},
              {},
-             "a condition that was recorded seldom holds",
+             "a recorded condition rarely holds",
              [](dl::Batch& batch, std::int64_t i) {
                batch.extra["a"] = torch::ones({2});
                batch.extra["b"] = torch::full({2}, i < 12 ? 1.0 : 2.0);
@@ -399,11 +399,11 @@ TEST_CASE("compile: the log says once for each mode that steps are replayed", "[
   CHECK(runner.close());
   const std::string log = logs_of(runner.workspace().dir());
   CHECK(count(log,
-              "compile: the first train_step is replayed: its operators, metrics, meters and updates; what else "
-              "it does is left out from here on") == 1);
+              "compile: the first train_step is replayed: its operators, metrics, meters and updates; its other code "
+              "no longer runs") == 1);
   CHECK(count(log,
-              "compile: the first evaluate_step is replayed: its operators, metrics and meters; what else it does is "
-              "left out from here on") == 1);
+              "compile: the first evaluate_step is replayed: its operators, metrics and meters; its other code no "
+              "longer runs") == 1);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ TEST_CASE("compile: what a step changes besides its results", "[runner]") {
              },
              {},
              {},
-             "it changes which parameters want gradients, or the mode of a module"});
+             "it changes which parameters require gradients, or the mode of a module"});
   check_odd({"its batch, past the operators",
              [](OddRunner& runner, dl::Batch& batch) {
                batch.input.mutable_data_ptr<float>()[0] += 0.5F;
@@ -224,7 +224,7 @@ TEST_CASE("compile: more kinds of steps than cache_size are said once", "[runner
   runner.finish_training();
   const std::string text =
       "compile: there are more kinds of steps (shapes of a batch, numbers in it, training, evaluation) than "
-      "compile.cache_size = 2: the others run as they are";
+      "compile.cache_size = 2: the others run eagerly";
   CHECK(std::count(warnings.begin(), warnings.end(), text) == 1);
   CHECK(runner.compile_report().replayed > 0);
   CHECK(runner.compile_report().tapes <= 2);

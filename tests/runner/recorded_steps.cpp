@@ -225,8 +225,8 @@ TEST_CASE("compile: a step that reads a value on the host runs as it is, and the
   const std::string why =
       "the host reads a value, as item() does, or a shape depends on one: aten::_local_scalar_dense, after 3.weight "
       "was read";
-  CHECK(std::count(warnings.begin(), warnings.end(),
-                   "compile: training steps of split 'train' run as they are: " + why) == 1);
+  CHECK(std::count(warnings.begin(), warnings.end(), "compile: training steps of split 'train' run eagerly: " + why) ==
+        1);
   CHECK(runner.last > 0);
 
   const Folder another;
@@ -284,7 +284,7 @@ TEST_CASE("compile: numbers of a step that change", "[runner]") {
     CHECK(dl::first_difference(run(true, false, weight, &warnings).first, run(false, false, weight).first) == "");
     REQUIRE(warnings.size() == 1);
     CHECK(warnings.front() ==
-          "compile: training steps of split 'train' run as they are: the number other of aten::mul.Scalar, after "
+          "compile: training steps of split 'train' run eagerly: the number other of aten::mul.Scalar, after "
           "3.weight was read changes from step to step: 2., then 3.");
   }
   SECTION("now and then, and step_variant says so: a tape for each") {
@@ -298,10 +298,10 @@ TEST_CASE("compile: numbers of a step that change", "[runner]") {
     const auto weight = [](std::int64_t step) { return step < 12 ? 2.0 : 3.0; };
     run(true, false, weight, &warnings);
     REQUIRE(warnings.size() == 1);
-    CHECK_THAT(warnings.front(),
-               Catch::Matchers::Equals("compile: training steps of split 'train' run as they are: a replay is the step "
-                                       "no longer: the loss differs. The 10 replays before may differ from an eager "
-                                       "run. If the step depends on more than its batch, override step_variant()"));
+    CHECK_THAT(warnings.front(), Catch::Matchers::Equals(
+                                     "compile: training steps of split 'train' run eagerly: a replay no longer matches "
+                                     "the step: the loss differs. The 10 replays before may differ from an eager "
+                                     "run. If the step depends on more than its batch, override step_variant()"));
   }
 }
 

@@ -98,14 +98,13 @@ TEST_CASE("RunnerConfig: options of optim and sched that nothing reads are error
         "[runner.check_optim] expected optim.type beside 'optim.lr', got none, so that no optimizer is built; set "
         "optim.type, or leave them out");
   CHECK(config.check_sched(true) ==
-        "expected no options for the scheduler that the program set, got 'sched.warmup_steps', which danling does not "
-        "read");
+        "expected no options for the scheduler that the program set, got 'sched.warmup_steps', which danling ignores");
   parse_options(config, "--sched.type", "cosine", "--optim.type", "sgd");
   CHECK(config.check_sched(false).empty());
   CHECK(config.check_optim(false).empty());
   CHECK(config.check_optim(true) ==
-        "expected no options for the optimizer that the program set, got 'optim.type', 'optim.lr', which danling does "
-        "not read");
+        "expected no options for the optimizer that the program set, got 'optim.type', 'optim.lr', which danling "
+        "ignores");
 }
 
 }  // namespace

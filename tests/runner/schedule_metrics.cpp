@@ -135,7 +135,7 @@ TEST_CASE("train_on_batch: evaluations of the program drive a schedule that need
   {
     HostedRunner runner(config);
     CHECK(error_of<dl::ConfigError>([&] { runner.train_on_batch(pushed(0)); }) ==
-          "[runner.train_on_batch] expected sched.interval step where the program brings the batches, got 'epoch'");
+          "[runner.train_on_batch] expected sched.interval step in a loop of the program, got 'epoch'");
   }
   config.sched = plateau();
   config.optim.lr = 0.0;  // so that the loss stays

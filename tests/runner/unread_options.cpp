@@ -55,7 +55,7 @@ TEST_CASE("sched: options of a model beside a type of all models, or beside a sc
   collect_warnings(own, warnings);
   own.initialize();
   CHECK(warnings == Texts{"expected no options for the scheduler that the program set, got "
-                          "'sched.generator.warmup_steps', which danling does not read"});
+                          "'sched.generator.warmup_steps', which danling ignores"});
 }
 
 TEST_CASE("optim.freeze: several models that are frozen whole are an error", "[runner]") {
