@@ -223,7 +223,7 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
   }
 }
 
-// Called at the end of a training pass: without an update a run could continue for days in vain.
+// Called at the end of a training pass: without an update a run could continue for days and train nothing.
 void TorchRunnerBase::Checks::models_updated(std::string_view split) {
   for (const Learner& learner : runner_.learners_) {
     if (runner_.learners_.size() > 1 && learner.updates == 0 && learner.skipped == 0 &&

@@ -306,8 +306,8 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
     const State* found = excluded_from_loading(key) ? nullptr : checkpoint.find(key);
     if (bound && !excluded_from_loading(key) && !is_finished()) {
       check<CheckpointError>(found != nullptr && !found->is_null(), "runner.load_checkpoint", "expected ", quote(key),
-                             " in the checkpoint, got none; set `pretrained` to load weights alone, or put ",
-                             quote(key), " into checkpoint.exclude_from_loading");
+                             " in the checkpoint, got none; set `pretrained` to load only weights, or put ", quote(key),
+                             " into checkpoint.exclude_from_loading");
     }
     return bound && found != nullptr && !found->is_null() ? found : nullptr;
   };

@@ -206,7 +206,7 @@ void TorchRunnerBase::Learners::load(const State& state) {
     check<CheckpointError>(runner_.models.contains(entry.key.string()), "runner.load_checkpoint", "expected a model ",
                            quote(entry.key.string()),
                            ", as in the checkpoint, got none; put 'models' into checkpoint.exclude_from_loading, or "
-                           "set `pretrained` to load weights alone");
+                           "set `pretrained` to load only weights");
   }
   for (auto& [name, handle] : runner_.models) {
     const State* part = state.find(name);

@@ -15,8 +15,8 @@ void load_part(const std::string& part, const State& state, const Load& load) {
     load(state);
   } catch (const Error& error) {
     throw CheckpointError(concat(error.what(), "; put '", part,
-                                 "' into checkpoint.exclude_from_loading to begin it anew, or set `pretrained` to load "
-                                 "weights alone"));
+                                 "' into checkpoint.exclude_from_loading to reset it, or set `pretrained` to load only "
+                                 "weights"));
   }
 }
 

@@ -27,7 +27,7 @@ class ContextUse : public Callback {
           concat("runner.train: expected a model whose attention exchanges keys and values over parallel.axes.context, "
                  "got a first step in which nothing was sent: each of the ",
                  context_.size(),
-                 " parts of a sequence is a sequence of its own; use dl::parallel::RingAttention, or parallelize() of "
+                 " parts of a sequence is a separate sequence; use dl::parallel::RingAttention, or parallelize() of "
                  "the model, or set the axis to 1"));
     }
   }

@@ -284,9 +284,9 @@ struct StagesImpl : torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor&) {
     fail<StateError>("runner.model",
-                     "expected calls of the schedule alone, got one of `model`, which has the stages of this rank of "
-                     "a pipeline; call the base's train_step (evaluate_step, infer_step), and let `criterion` have the "
-                     "loss");
+                     "expected calls by the pipeline schedule only, got a call of `model`, which holds this rank's "
+                     "stages; call the base's train_step (evaluate_step, infer_step), and set the loss as "
+                     "`criterion`");
   }
   // A stage may have modules that are not in the tree.
   void train(bool on = true) override {

@@ -282,7 +282,7 @@ void check_grid(const RunnerConfig& config) {
                        axis.name, "', got 0");
     const bool shares_data = axis.name == "replicate" || axis.name == "shard";
     check<ConfigError>(!parallel.virtual_ranks || shares_data || axis.degree == 1, where,
-                       "expected axes 'replicate' and 'shard' alone beside 'parallel.virtual_ranks', got "
+                       "expected only axes 'replicate' and 'shard' beside 'parallel.virtual_ranks', got "
                        "'parallel.axes.",
                        axis.name, "': ", axis.degree, "; unset one of the two");
     check<ConfigError>(stack != "fsdp" || shares_data || axis.degree == 1, where,

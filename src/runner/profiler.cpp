@@ -244,7 +244,7 @@ void Profiler::save(const std::shared_ptr<Trace>& trace) {
   try {
     write(*trace);
   } catch (const std::exception& error) {
-    warn(concat(text_of(error), "; training goes on without this trace"));
+    warn(concat(text_of(error), "; training continues without this trace"));
   }
 }
 

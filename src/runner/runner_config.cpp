@@ -254,7 +254,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f.group("Reproducibility");
   f("seed", seed, "seed of every generator; unset: a new one, which is logged").at_least(0);
   f("deterministic", deterministic, "use deterministic kernels only");
-  f("tf32", tf32, "TF32 in float32 products and convolutions on CUDA; unset: as LibTorch: in convolutions alone");
+  f("tf32", tf32, "TF32 in float32 products and convolutions on CUDA; unset: as LibTorch: only in convolutions");
 
   f.group("Progress (at most one of epochs and steps)");
   f("epochs", epochs, "train until this epoch").at_least(0).non_semantic();

@@ -102,7 +102,7 @@ detail::Measurements TorchRunnerBase::Snapshot::of_all_ranks() const {
     try {
       out.metrics = metrics->merge_states(each("metrics"));
     } catch (const StateError& error) {  // from a class of the program; training does not depend on them
-      runner_.logger().warning(concat("the checkpoint holds the metrics of rank 0 alone in the middle of ",
+      runner_.logger().warning(concat("the checkpoint holds only the metrics of rank 0 in the middle of ",
                                       runner_.split(), ": ", error.what()));
     }
   }

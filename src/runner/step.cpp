@@ -70,9 +70,8 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
                      "]; reduce it by its mean");
   }
   Learner& learner = *learner_;
-  check<StateError>(
-      learner.name.empty() || step.names_model, "runner.backward",
-      "expected the name of a model, got none in a runner with `models` alone; call backward(loss, name)");
+  check<StateError>(learner.name.empty() || step.names_model, "runner.backward",
+                    "expected the name of a model, got none in a runner with only `models`; call backward(loss, name)");
   Windows(*this).begin(learner, step);
   ++learner.backwards;
   double weight = learner.window.weight();
@@ -189,7 +188,7 @@ void TorchRunnerBase::step() {
     return;
   }
   check<StateError>(learners_.front().name.empty(), "runner.step",
-                    "expected the name of a model, got none in a runner with `models` alone; call step(name)");
+                    "expected the name of a model, got none in a runner with only `models`; call step(name)");
   if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
     observe_step("");
   } else {

@@ -180,7 +180,7 @@ TEST_CASE("exclude_from_loading: a state that does not fit the changed options n
   config.sched.type = "cosine";
   const auto part = [](const std::string& name) {
     return "; put '" + name +
-           "' into checkpoint.exclude_from_loading to begin it anew, or set `pretrained` to load weights alone";
+           "' into checkpoint.exclude_from_loading to reset it, or set `pretrained` to load only weights";
   };
   {
     TinyRunner runner(config);

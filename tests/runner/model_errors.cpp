@@ -28,7 +28,7 @@ TEST_CASE("models: wrong names in step, backward and optim are errors with the r
   CHECK_THAT(
       error_after([](Wrong& self, const at::Tensor&) { self.step(); }),
       ContainsSubstring(
-          "[runner.step] expected the name of a model, got none in a runner with `models` alone; call step(name)"));
+          "[runner.step] expected the name of a model, got none in a runner with only `models`; call step(name)"));
   CHECK_THAT(error_after([](Wrong& self, const at::Tensor&) { self.step("generater"); }),
              ContainsSubstring("[runner.step] expected a model that is trained, one of [discriminator, generator], got "
                                "'generater'; did you mean 'generator'?"));
@@ -37,8 +37,8 @@ TEST_CASE("models: wrong names in step, backward and optim are errors with the r
       ContainsSubstring("[runner.backward] expected a model that is trained, one of [discriminator, generator], got "
                         "'critic'"));
   CHECK_THAT(error_after([](Wrong& self, const at::Tensor& loss) { self.backward(loss); }),
-             ContainsSubstring("[runner.backward] expected the name of a model, got none in a runner with `models` "
-                               "alone; call backward(loss, name)"));
+             ContainsSubstring("[runner.backward] expected the name of a model, got none in a runner with only "
+                               "`models`; call backward(loss, name)"));
   CHECK_THAT(error_after([](Wrong&, const at::Tensor&) {}),
              ContainsSubstring("[runner.train_step] expected one call of step() for each micro-batch, got 0"));
   TinyConfig config = gan_config(folder);

@@ -118,7 +118,7 @@ TEST_CASE("models: a checkpoint with a model that the program lacks is an error"
   GanRunner smaller(config);
   CHECK(error_of<dl::CheckpointError>([&] { smaller.load_checkpoint(saved); }) ==
         "[runner.load_checkpoint] expected a model 'teacher', as in the checkpoint, got none; put 'models' into "
-        "checkpoint.exclude_from_loading, or set `pretrained` to load weights alone");
+        "checkpoint.exclude_from_loading, or set `pretrained` to load only weights");
 }
 
 TEST_CASE("models: load_named_model is called for each model of a checkpoint", "[runner]") {

@@ -198,7 +198,7 @@ TEST_CASE("ParallelRunner: a model that sends nothing over the context axis is w
   });
   CHECK(texts[0] ==
         ";runner.train: expected a model whose attention exchanges keys and values over parallel.axes.context, got a "
-        "first step in which nothing was sent: each of the 2 parts of a sequence is a sequence of its own; use "
+        "first step in which nothing was sent: each of the 2 parts of a sequence is a separate sequence; use "
         "dl::parallel::RingAttention, or parallelize() of the model, or set the axis to 1;");
   CHECK(texts[1] == ";;");
 }

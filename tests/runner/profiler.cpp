@@ -250,7 +250,7 @@ TEST_CASE("profiling: a trace that cannot be written is one line, and training g
     const std::string log = logs_of(runner.workspace().dir());
     CHECK(count(log, "profiler: [workspace.ensure_dir] expected a directory '" + (folder.path() / "file").string()) ==
           1);
-    CHECK(count(log, "training goes on without this trace") == 1);
+    CHECK(count(log, "training continues without this trace") == 1);
   }
   SECTION("the disk is full") {
     config.profiling.active = 100;
@@ -261,7 +261,7 @@ TEST_CASE("profiling: a trace that cannot be written is one line, and training g
       runner.train();
     }
     const std::string log = logs_of(runner.workspace().dir());
-    CHECK(count(log, "is the disk full?; training goes on without this trace") == 1);
+    CHECK(count(log, "is the disk full?; training continues without this trace") == 1);
     const auto dir = runner.workspace().dir() / "profiles" / runner.timestamp() / "rank-00000";
     CHECK(fs::is_empty(dir));
   }

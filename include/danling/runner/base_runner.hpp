@@ -154,7 +154,7 @@ class BaseRunner : public RunnerPlan {
   /// (`checkpoint.async_mode`). Inside an accumulation window the save waits for its end: a checkpoint never holds
   /// partial gradients.
   /// @param name  alias to write, usually "latest"
-  /// @param last_step  the final save of a run, which also exports the model alone
+  /// @param last_step  the final save of a run, which also exports the model
   /// @param force  save even if the manager's interval has not passed
   /// @throws CheckpointError when the last or a forced save fails, or any save with `checkpoint.on_error: stop`; other
   /// failures are logged and counted in checkpoint_manager().checkpoint_health()
