@@ -1,8 +1,8 @@
 // Training inside a program that owns the loop: a net learns to predict the next state of a simulated pendulum. The
-// simulator makes the batches; there is no dataset, no loader and no thread.
+// simulator makes the batches; there is no dataset, loader or thread.
 //
 //   embedded                       trains for 2000 updates; Ctrl-C saves and stops
-//   embedded --auto_resume true    resumes, the simulator included
+//   embedded --auto_resume true    resumes, with the simulator
 #include <torch/torch.h>
 
 #include <cmath>
@@ -24,10 +24,10 @@ struct PilotConfig : dl::RunnerConfig {
   }
 };
 
-/// A damped pendulum driven by a random torque. Its state, random generator included, is saved with the run.
+/// A damped pendulum driven by a random torque. The run saves its state, including the random generator.
 class Pendulum {
  public:
-  /// The next `size` states as input, their changes as target.
+  /// The next `size` states as input, and their changes as target.
   dl::Batch observe(std::int64_t size) {
     dl::Batch batch;
     batch.input = torch::empty({size, 3});
@@ -89,7 +89,7 @@ int main(int argc, char** argv) try {
   }
   Pilot pilot(config);
   const dl::SignalGuard signals;  // Ctrl-C requests a stop
-  Pendulum elsewhere;             // the net is not trained on its states
+  Pendulum elsewhere;             // for evaluation: the net does not train on its states
   elsewhere.observe(12345);
   const dl::Batch unseen = elsewhere.observe(256);
   const auto error = [&] { return (pilot.infer_on_batch(unseen) - unseen.target).abs().mean().item<double>(); };

@@ -1,5 +1,5 @@
 // Two models that train against each other: a generator learns to place points on eight spots of a circle, a
-// discriminator to distinguish them from the data. Each has a separate optimizer with separate options.
+// discriminator learns to distinguish them from the data. Each has an optimizer with separate options.
 //
 //   gan                                          prints the fraction of generated points on a spot at the end
 //   gan --optim.generator.lr 5e-4 --steps 4000
@@ -14,7 +14,7 @@ struct GanConfig : dl::RunnerConfig {
 
   GanConfig() {
     seed = 1031;
-    num_threads = 1;  // the nets are too small for more
+    num_threads = 1;  // more threads do not help nets this small
     steps = 3000;
     evaluate_interval = 500;
     score_name = "on_spot";
@@ -26,7 +26,7 @@ struct GanConfig : dl::RunnerConfig {
     optim.models["discriminator"].lr = 2e-3;
     optim.models["discriminator"].max_grad_norm = 1.0;
   }
-  void fields(dl::Fields& f) override { f("noise", noise, "random numbers that the generator makes a point of"); }
+  void fields(dl::Fields& f) override { f("noise", noise, "random numbers from which the generator makes a point"); }
 };
 
 at::Tensor spots() {  // [8, 2]
@@ -80,7 +80,7 @@ class GanRunner : public dl::TorchRunner {
   at::Tensor generate(std::int64_t size) {
     return models["generator"](torch::randn({size, config<GanConfig>().noise}, device()));
   }
-  // The discriminator's loss if the points should be classified as data (1) or as generated (0).
+  // The discriminator's loss if it should classify the points as data (1) or as generated (0).
   at::Tensor loss(const at::Tensor& points, double what) {
     const at::Tensor logits = models["discriminator"](points);
     return torch::nn::functional::binary_cross_entropy_with_logits(logits, torch::full_like(logits, what));

@@ -1,4 +1,4 @@
-// A small GPT of parallel layers. With one process they are plain; the names in comments are axes of the grid.
+// A small GPT of parallel layers, which are plain layers on one process. Comments name the axes of the grid.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,10 @@ namespace gpt {
 struct GptOptions {
   std::int64_t vocabulary, width, heads, layers, length;
   double dropout;
-  std::int64_t experts = 0;  // of each block, in place of its MLP
+  std::int64_t experts = 0;  // per block, instead of its MLP
 };
 
-/// Tokens and their positions. [batch, length] -> [batch, length, width]
+/// Embeddings of tokens and positions. [batch, length] -> [batch, length, width]
 struct EmbeddingImpl : torch::nn::Module {
   explicit EmbeddingImpl(const GptOptions& o)
       : tokens(register_module("tokens", dl::parallel::VocabParallelEmbedding(o.vocabulary, o.width))),  // tensor
@@ -35,7 +35,7 @@ struct EmbeddingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Embedding);
 
-/// Attention and an MLP or experts, each behind a norm and added to its input. [batch, length, width] -> the same
+/// Attention, then an MLP or experts, each after a norm and added to its input. [batch, length, width] -> the same
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(const GptOptions& o)
       : head_size(o.width / o.heads),
@@ -54,7 +54,7 @@ struct BlockImpl : torch::nn::Module {
   }
 
   at::Tensor forward(at::Tensor x) {
-    // A rank has some heads: their number is what is left.
+    // A rank has some of the heads; -1 infers their number.
     const auto parts = qkv(norm1(x)).view({x.size(0), x.size(1), -1, 3, head_size}).permute({3, 0, 2, 1, 4});
     const auto heads = dl::parallel::ring_attention(parts[0], parts[1], parts[2], context, {.is_causal = true});
     x = x + dropout(out(heads.transpose(1, 2).flatten(2)));
@@ -80,7 +80,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-/// Logits, as the cross entropy takes them. [batch, length, width] -> [batch, vocabulary, length]
+/// Logits in the layout of the cross entropy. [batch, length, width] -> [batch, vocabulary, length]
 struct HeadImpl : torch::nn::Module {
   explicit HeadImpl(const GptOptions& o)
       : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({o.width})))),
@@ -114,7 +114,7 @@ struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
     return head(x);
   }
 
-  /// The experts' part of the loss, so that all of them are used. Undefined without experts
+  /// The auxiliary loss of the experts, which balances their use. Undefined without experts.
   at::Tensor auxiliary_loss() const {
     at::Tensor sum;
     for (const auto& block : *blocks) {
@@ -125,7 +125,7 @@ struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
     return sum;
   }
 
-  /// tensor, context, expert, expert_tensor
+  /// Slices the layers along tensor, context, expert and expert_tensor.
   void parallelize(const dl::ParallelContext& parallel) override {
     dl::parallel::parallelize_module(*this, parallel);
     embedding->context = parallel.group("context");

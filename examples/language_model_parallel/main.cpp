@@ -4,7 +4,7 @@
 //   danling launch -n 2 -- language_model_parallel --parallel.axes.tensor 2      two, each with half of each layer
 //   danling launch -n 8 -- language_model_parallel --config 3d.yaml              shard x tensor x pipeline
 //
-// README.md says what to expect, and compares the grids.
+// README.md lists expected results and compares the grids.
 #include <array>
 #include <fstream>
 #include <iterator>
@@ -36,11 +36,11 @@ struct GptConfig : dl::RunnerConfig {
     f("layers", layers, "blocks");
     f("length", length, "letters of a sample");
     f("dropout", dropout, "of the blocks' results");
-    f("experts", experts, "of each block, of which a letter uses two; 0: an MLP");
+    f("experts", experts, "number per block, two of which process each letter; 0: an MLP");
   }
 };
 
-/// Pieces of a text, and for each of their letters the next one.
+/// Pieces of a text, and the next letter for each of their letters.
 struct Letters {
   torch::Tensor text;  // int64
   std::int64_t length, first, count;
@@ -77,10 +77,11 @@ class GptRunner : public dl::ParallelRunner {
     model = network;
     criterion = torch::nn::CrossEntropyLoss();
     if (config.experts > 0) {
-      dl::check<dl::ConfigError>(config.parallel.axes.pipeline == 1, "gpt",
-                                 "expected 'experts: 0' beside 'parallel.axes.pipeline': the stage that computes the "
-                                 "loss has not all experts, got ",
-                                 config.experts);
+      dl::check<dl::ConfigError>(
+          config.parallel.axes.pipeline == 1, "gpt",
+          "expected 'experts: 0' with 'parallel.axes.pipeline', since the stage that computes the "
+          "loss lacks some experts; got ",
+          config.experts);
       criterion = [network](const at::Tensor& logits, const at::Tensor& targets) {
         const auto loss = torch::nn::functional::cross_entropy(logits, targets);
         return network->is_training() ? loss + network->auxiliary_loss() : loss;
@@ -90,7 +91,7 @@ class GptRunner : public dl::ParallelRunner {
 };
 
 int main(int argc, char** argv) {
-  // For stages by name: parallel.module_fqns_per_model_part.
+  // Stages by name, for parallel.module_fqns_per_model_part.
   dl::parallel::register_stage_type<gpt::EmbeddingImpl>();
   dl::parallel::register_stage_type<gpt::BlockImpl>();
   dl::parallel::register_stage_type<gpt::HeadImpl>();

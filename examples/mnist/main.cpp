@@ -22,7 +22,7 @@ struct MnistConfig : dl::RunnerConfig {
 
   MnistConfig() {
     seed = 1031;
-    num_threads = 1;  // the net is too small for more
+    num_threads = 1;  // more threads do not help a net this small
     epochs = 20;
     score_name = "acc";
     test_splits = {"test"};

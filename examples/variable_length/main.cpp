@@ -1,4 +1,4 @@
-// Which book is this passage from? A transformer reads 2,400 passages of 2 to 110 words, without padding.
+// Predicts the book of a passage: a transformer reads 2,400 passages of 2 to 110 words, without padding.
 //
 //   variable_length                                 about 80 % of the held-out passages in 12 seconds
 //   variable_length --dataloader.collation padded   the same model on padded batches
@@ -28,7 +28,7 @@ struct PassageConfig : dl::RunnerConfig {
     epochs = 6;
     score_name = "acc";
     dataloader.batch_size = 32;
-    dataloader.collation = dl::data::Collation::nested;  // the one word
+    dataloader.collation = dl::data::Collation::nested;  // the only line that nested batches need
     optim.type = "adamw";
     optim.lr = 1e-3;
   }
@@ -43,7 +43,7 @@ struct PassageConfig : dl::RunnerConfig {
   }
 };
 
-/// A number from 1 for each word, by the FNV-1a hash of its letters; 0 is for padding.
+/// Maps a word to a number from 1, by the FNV-1a hash of its letters; 0 is padding.
 torch::Tensor words_of(const std::string& text) {
   std::vector<std::int64_t> out;
   std::uint32_t hash = 0;
@@ -124,7 +124,7 @@ class PassageRunner : public dl::TorchRunner {
   }
 };
 
-/// Trains on nested and on padded batches, and prints their losses and times beside each other.
+/// Trains on nested and on padded batches, and prints their losses and times side by side.
 void compare(const PassageConfig& config) {
   std::vector<std::vector<double>> losses, accuracies;
   std::vector<double> seconds;
