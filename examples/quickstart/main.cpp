@@ -8,7 +8,7 @@ struct Config : dl::RunnerConfig {
   Config() { seed = 1, epochs = 5, optim.type = "adamw", optim.lr = 1e-2, dataloader.batch_size = 64; }
 };
 
-class Circle : public dl::TorchRunner {  // learns which points of a square are inside a circle
+class Circle : public dl::TorchRunner {  // learns which points of a square lie in a circle
  public:
   explicit Circle(const Config& config) : TorchRunner(config) {
     const auto points = torch::rand({8192, 2}) * 2 - 1;
