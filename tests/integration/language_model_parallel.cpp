@@ -144,7 +144,7 @@ TEST_CASE("language_model_parallel: a mistake is one clear line of each process"
             "remainder of 1"},
            {stages(good, {"--checkpoint.backend", "file"}),
             "expected 'checkpoint.backend: dcp', or auto, where ranks have slices or stages of the model, got file"},
-           {stages(good, {"--experts", "4"}), "[gpt] expected 'experts: 0' beside 'parallel.axes.pipeline'"},
+           {stages(good, {"--experts", "4"}), "[gpt] expected 'experts: 0' with 'parallel.axes.pipeline'"},
            {{"--stack", "ddp", "--parallel.axes.tensor", "2"},
             "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ddp"},
            {{"--parallel.axes.tensor", "2", "--width", "66"},

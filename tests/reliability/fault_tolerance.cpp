@@ -299,9 +299,10 @@ TEST_CASE("ft: under a launcher that ends all when one dies it trains, with a wa
   reliability::Launched run({"-n", "2", "--no-prefix", "--", DANLING_FORGETFUL, "--workspace_root", dir.path().string(),
                              "--forget", "nothing", "--epochs", "2", "--console", "true", "--ft.enabled", "true"});
   CHECK(run.wait() == 0);
-  CHECK_THAT(run.out() + run.err(),
-             ContainsSubstring("expected processes without a launcher, got those of danling launch or torchrun, which "
-                               "end all when one dies; start each with --ft.replica_id, or leave out ft.enabled"));
+  CHECK_THAT(
+      run.out() + run.err(),
+      ContainsSubstring("expected processes without a launcher, got those of danling launch or torchrun, which "
+                        "end all processes when one dies; start each with --ft.replica_id, or leave out ft.enabled"));
 }
 
 TEST_CASE("ft: groups that fail again and again while all live end, with the words of the last failure",

@@ -230,7 +230,7 @@ TEST_CASE("exclude_from_loading: of several models the part of one is named", "[
   {
     GanRunner runner(config);
     CHECK_THAT(error_of<dl::CheckpointError>([&] { runner.initialize(); }),
-               ContainsSubstring("; put 'models.generator.optimizer' into checkpoint.exclude_from_loading to begin"));
+               ContainsSubstring("; put 'models.generator.optimizer' into checkpoint.exclude_from_loading to reset"));
   }
   config.checkpoint.exclude_from_loading.emplace_back("models.generator.optimizer");
   GanRunner runner(config);
