@@ -19,13 +19,12 @@ namespace detail {
 struct AveragesOfModel {
   std::optional<optim::WeightAverage> ema, swa;
   optim::SWAOptions swa_options;
-  std::shared_ptr<optim::Scheduler> swa_scheduler;  // from the start of SWA on, with swa.lr
-  std::vector<double> rates;                        // of the parameter groups before SWA
-  std::pair<std::shared_ptr<optim::Scheduler>, bool>
-      schedule;                   // the learner's schedule before SWA, and whether it steps by update
-  bool needs_statistics = false;  // SWA needs statistics of batch normalization
-  bool has_statistics = false;    // the statistics belong to the current average
-  bool estimating = false;        // the statistics are being estimated
+  std::shared_ptr<optim::Scheduler> swa_scheduler;              // from the start of SWA on, with swa.lr
+  std::vector<double> rates;                                    // of the parameter groups before SWA
+  std::pair<std::shared_ptr<optim::Scheduler>, bool> schedule;  // before SWA, and whether it steps by update
+  bool needs_statistics = false;                                // SWA needs statistics of batch normalization
+  bool has_statistics = false;                                  // the statistics belong to the current average
+  bool estimating = false;                                      // the statistics are being estimated
 
   /// The average that evaluation uses; null for the model's own weights. SWA replaces EMA once it has statistics.
   optim::WeightAverage* evaluated();

@@ -154,7 +154,7 @@ void TorchRunnerBase::Learners::keep_gradient_accumulators() {
     for (const auto& item : handle.named_parameters()) {
       if (item.second.requires_grad() && item.second.is_leaf()) {
         auto accumulator =
-            torch::autograd::impl::grad_accumulator(item.second);  // its type differs between versions of LibTorch
+            torch::autograd::impl::grad_accumulator(item.second);  // type differs between LibTorch versions
         runner_.gradient_accumulators_.push_back(std::make_shared<decltype(accumulator)>(std::move(accumulator)));
       }
     }

@@ -158,7 +158,7 @@ void tell_others(const RunnerConfig& config, std::string_view message, std::chro
   }
 }
 
-// Reads init_method from a command line that failed to parse, to find the other processes.
+// Searches a command line that may not parse for init_method, to reach the other processes.
 std::optional<std::string> init_method_of(int argc, char** argv) {
   constexpr std::string_view name = "--init_method";
   for (int i = 1; i < argc; ++i) {

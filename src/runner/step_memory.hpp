@@ -20,7 +20,7 @@ std::int64_t available_host_memory();
 
 /// Measures the tensors of a device for its lifetime. On the CPU it counts tensors allocated since, by an allocator
 /// around LibTorch's, which also enforces a limit: an allocation beyond it throws c10::OutOfMemoryError. Tensors may
-/// outlive it. One object at a time; no other thread may allocate its first tensor during construction or destruction.
+/// outlive it. One object at a time; no other thread may start allocating tensors during construction or destruction.
 class StepMemory {
  public:
   /// @param limit  bytes, on the CPU

@@ -46,11 +46,10 @@ struct Learner {
   at::Tensor seed = {};  ///< gradient that backward starts from: the weight of the micro-batch times the loss scale
   double seed_weight = 0.0;
   at::Tensor seed_scale = {};
-  bool skips_nonfinite = false;  ///< skip updates with non-finite gradients
-  bool prepares_gradients =
-      false;                  ///< an update needs more than a division: checks, clipping, statistics, a loss scale
-  bool watches_loss = false;  ///< a policy checks the loss of each window
-  at::Tensor loss_sum = {};   ///< weighted sum over the window
+  bool skips_nonfinite = false;     ///< skip updates with non-finite gradients
+  bool prepares_gradients = false;  ///< an update also checks, clips, records statistics or scales
+  bool watches_loss = false;        ///< a policy checks the loss of each window
+  at::Tensor loss_sum = {};         ///< weighted sum over the window
   /// True on a device: the host reads flags of non-finite gradients only where it reads other numbers anyway.
   bool reads_flags_late = false;
   at::Tensor unread_flag = {};   ///< of the last update: non-zero if the device skipped it

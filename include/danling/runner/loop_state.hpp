@@ -55,8 +55,7 @@ struct OpenStep {
   bool last = false;          ///< of its pass
   std::int64_t number = 0;    ///< of training steps in this process
   std::int64_t position = 0;  ///< micro-batches before it; determines the windows
-  std::int64_t shard =
-      0;  ///< index of this shard in the micro-batch; `shards` is their number, 1 without virtual ranks
+  std::int64_t shard = 0;     ///< index in the micro-batch, of `shards`: 1 without virtual ranks
   std::int64_t shards = 1;
   at::Tensor loss = {};
   StepPacket agreed = {};  ///< agreed with the other ranks where a window closes

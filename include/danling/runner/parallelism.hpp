@@ -25,9 +25,8 @@ namespace danling::inline v0 {
 /// All ranks exchange packets once per update and between rounds. The loops decide only by the combined packet, so that
 /// all ranks do the same. A combined flag is true if it is true on any rank.
 struct StepPacket {
-  double weight = 0.0;  ///< of the window; combined: sum over the ranks whose gradients are summed
-  std::int64_t unit =
-      0;  ///< unit of the weights of those gradients; 0 if no gradient counts. Combined: the common unit of all ranks
+  double weight = 0.0;    ///< of the window; combined: sum over the ranks whose gradients are summed
+  std::int64_t unit = 0;  ///< of these weights; 0 if no gradient counts. Combined: the common unit of all ranks
   /// Position of a rank that has batches: number of the model whose window closes (-1: none), micro-batches of the run
   /// and of the pass. Combined: the position of the furthest rank.
   std::int64_t learner = -1, micro_step = 0, iteration = 0;
@@ -193,8 +192,8 @@ class Parallelism {
   /// close without a backward pass with `place.closes`: at the end of a run, or with windows of several models. The
   /// division by the window's weights comes later. On a rank without valid targets, gradients may be undefined.
   virtual void reduce_gradients(optim::Optimizer& optimizer);
-  /// True when a micro-batch consists of several shards. Each is computed in a separate call of train_step, with its
-  /// own generators.
+  /// True when a micro-batch consists of several shards. Each is computed in a separate call of train_step, with
+  /// separate generators.
   virtual bool computes_shards() const { return false; }
   /// Called after the backward passes of a shard, before agree(): takes its gradients.
   virtual void end_shard(optim::Optimizer& optimizer);

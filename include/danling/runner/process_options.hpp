@@ -16,9 +16,8 @@ namespace danling::inline v0 {
 struct CommConfig {
   std::optional<double> init_timeout_seconds;   ///< of waits before the first update; unset: 300
   std::optional<double> train_timeout_seconds;  ///< of waits after the first update; unset: as before it
-  std::optional<double>
-      step_timeout_seconds;  ///< of a training or evaluation step, for any number of processes; unset: none
-  bool debug = false;        ///< also compare the asynchronous collectives of the ranks
+  std::optional<double> step_timeout_seconds;   ///< of a step, for any number of processes; unset: none
+  bool debug = false;                           ///< also compare the asynchronous collectives of the ranks
   void fields(Fields& f);
 };
 
@@ -97,12 +96,11 @@ struct FtConfig {
   std::string process_group = "gloo";
   /// Timeout of a collective, and of waiting for a live process that does not join the next generation.
   std::int64_t process_group_timeout_ms = 10000;
-  std::int64_t replica_id = 0;        ///< number of this process, if no launcher sets it
-  std::int64_t group_size = 1;        ///< processes that start together, if no launcher sets it
-  std::int64_t min_replica_size = 1;  ///< with fewer processes, training waits for others
-  std::optional<std::string>
-      directory;  ///< rendezvous directory, in `<name>-<config id>`; unset: `.ft` in the workspace root
-  std::int64_t snapshot_interval = 1;  ///< maximum number of updates to repeat after a failure
+  std::int64_t replica_id = 0;           ///< number of this process, if no launcher sets it
+  std::int64_t group_size = 1;           ///< processes that start together, if no launcher sets it
+  std::int64_t min_replica_size = 1;     ///< with fewer processes, training waits for others
+  std::optional<std::string> directory;  ///< rendezvous, in `<name>-<config id>`; unset: `.ft` in workspace_root
+  std::int64_t snapshot_interval = 1;    ///< maximum number of updates to repeat after a failure
   void fields(Fields& f);
 };
 

@@ -162,12 +162,11 @@ struct RunnerConfig : Config {
   CommConfig comm;
   ParallelConfig parallel;
   FsdpConfig fsdp;
-  DdpConfig ddp;                       ///< not in DanLing
-  ConfigTree deepspeed;                ///< a mapping, or the path of a JSON file; see deepspeed_config.hpp
-  std::optional<int> zero_stage;       ///< not a key: the ZeRO stage that a DeepSpeedRunner read from `deepspeed`
-  std::optional<std::string> backend;  ///< gloo; unset: gloo
-  std::optional<std::string>
-      init_method;  ///< env:// or tcp://host:port; unset: the variable INIT_METHOD, or else env://
+  DdpConfig ddp;                           ///< not in DanLing
+  ConfigTree deepspeed;                    ///< a mapping, or the path of a JSON file; see deepspeed_config.hpp
+  std::optional<int> zero_stage;           ///< not a key: the ZeRO stage that a DeepSpeedRunner read from `deepspeed`
+  std::optional<std::string> backend;      ///< gloo; unset: gloo
+  std::optional<std::string> init_method;  ///< env:// or tcp://host:port; unset: INIT_METHOD, or env://
   FtConfig ft;
 
   // Reproducibility
