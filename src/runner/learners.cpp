@@ -153,8 +153,7 @@ void TorchRunnerBase::Learners::keep_gradient_accumulators() {
   const auto keep = [this](const ModelHandle& handle) {
     for (const auto& item : handle.named_parameters()) {
       if (item.second.requires_grad() && item.second.is_leaf()) {
-        auto accumulator =
-            torch::autograd::impl::grad_accumulator(item.second);  // type differs between LibTorch versions
+        auto accumulator = torch::autograd::impl::grad_accumulator(item.second);  // type varies between versions
         runner_.gradient_accumulators_.push_back(std::make_shared<decltype(accumulator)>(std::move(accumulator)));
       }
     }
