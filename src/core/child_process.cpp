@@ -16,7 +16,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The variables of this process, with `own` in place of those of the same name.
+/// Returns the environment of this process; `own` overrides variables of the same name.
 std::vector<std::string> environment_with(std::vector<std::string> own) {
   const auto count = static_cast<std::ptrdiff_t>(own.size());
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -56,8 +56,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
                     reason == ENOENT ? 127 : 126);
 }
 
-/// The file of a program: a name without '/' is looked up in PATH. execvp would do this too, but hands what it cannot
-/// run to a shell, whose errors say less. @throws CannotStart
+/// Returns the file of a program; looks a name without '/' up in PATH. execvp also does this, but passes a file that it
+/// cannot run to a shell, whose errors are less exact. @throws CannotStart
 std::string find_program(std::string_view where, const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return name;
@@ -83,9 +83,9 @@ std::string find_program(std::string_view where, const std::string& name) {
 // Only async-signal-safe calls between fork and exec.
 [[noreturn]] void become(const char* file, char** argv, char** environment, int output, int error, int failed,
                          pid_t parent, const SignalQueue& signals) {
-  setpgid(0, 0);  // a terminal's Ctrl-C reaches the parent alone, which passes it on
+  setpgid(0, 0);  // Ctrl-C in a terminal then reaches only the parent, which forwards it
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) {  // it died before the line above
+  if (getppid() != parent) {  // the parent died before the line above
     _exit(127);
   }
   dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);

@@ -2,7 +2,7 @@
 
 namespace danling::inline v0 {
 
-// Out of line, so that each type has one vtable, in this library: errors are caught across shared objects.
+// Out of line, so that each type has one vtable, in this library: programs catch errors across shared objects.
 Error::~Error() = default;
 ConfigError::~ConfigError() = default;
 DataError::~DataError() = default;

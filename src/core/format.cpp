@@ -27,7 +27,7 @@ std::string to_fixed(double value, int precision) {
   if (!std::isfinite(value)) {
     return to_text(value);
   }
-  std::array<char, 60> buffer{};  // longer numbers are shorter with an exponent
+  std::array<char, 60> buffer{};  // a number that does not fit is shorter with an exponent
   for (const auto format : {std::chars_format::fixed, std::chars_format::scientific}) {
     const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, format, precision);
     if (end.ec == std::errc()) {

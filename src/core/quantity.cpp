@@ -23,7 +23,7 @@ constexpr std::array<std::pair<std::string_view, std::int64_t>, 5> binary_units 
 constexpr std::array<std::pair<std::string_view, double>, 8> other_units = {
     {{"T", 0x1p40}, {"G", 0x1p30}, {"M", 0x1p20}, {"K", 0x1p10}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}}};
 
-// Takes a number without sign or exponent from the front.
+// Removes a number without sign or exponent from the front of `text` and returns it.
 std::optional<double> take_number(std::string_view& text) {
   double value = 0.0;
   if (text.empty() || (text.front() != '.' && (text.front() < '0' || text.front() > '9'))) {
@@ -47,7 +47,7 @@ std::string_view take_letters(std::string_view& text) {
   return letters;
 }
 
-// `d-hh`, `mm:ss`, `hh:mm:ss` and so on: whole numbers, of which all but the first are below their limits.
+// Parses `d-hh`, `mm:ss`, `hh:mm:ss` and so on: whole numbers, all but the first below their limits.
 std::optional<double> read_clock(std::string_view text) {
   const auto dash = text.find('-');
   double days = 0.0;
@@ -84,7 +84,7 @@ std::optional<double> read_clock(std::string_view text) {
   return days * day + hours * hour + minutes * minute + seconds;
 }
 
-// `1h30m`: units in descending order, each at most once.
+// Parses `1h30m`: units in descending order, each at most once.
 std::optional<double> read_units(std::string_view text) {
   double total = 0.0;
   double last = std::numeric_limits<double>::infinity();

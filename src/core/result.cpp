@@ -83,7 +83,7 @@ void flatten_into(std::vector<std::pair<std::string, double>>& out, const Result
   }
 }
 
-// Index at `path`, "1" or "0.1", in row-major order; nothing if it is no position.
+// Returns the row-major index of `path`, such as "1" or "0.1"; nullopt if `path` is not a position.
 std::optional<std::size_t> position_in(std::string_view path, const std::vector<std::int64_t>& shape) {
   std::size_t position = 0;
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
@@ -150,7 +150,7 @@ const Result::Value* Result::find(std::string_view name) const {
 }
 
 const double* Result::number(std::string_view path) const {
-  // A name may itself hold a dot, so the whole path is tried first.
+  // A name may contain a dot, so the whole path is tried first.
   if (const Value* whole = find(path)) {
     return std::get_if<double>(whole);
   }

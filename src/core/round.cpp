@@ -7,7 +7,7 @@
 
 namespace danling::inline v0 {
 
-// By way of text: exact on the decimal value, where scaling by 10^digits is not.
+// Rounds through text, which is exact; scaling by 10^digits is not.
 double round_to(double value, int digits) {
   std::array<char, 400> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits);

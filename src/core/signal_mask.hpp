@@ -1,4 +1,4 @@
-// Blocks signals in a thread for a while.
+// Blocks signals in a thread for a scope.
 #pragma once
 
 #include <csignal>
@@ -6,10 +6,10 @@
 
 namespace danling::inline v0::detail {
 
-/// Blocks signals in the calling thread, and so in threads that it starts meanwhile.
+/// Blocks signals in the calling thread and in threads that it starts meanwhile.
 class SignalMask {
  public:
-  /// Every signal.
+  /// Blocks every signal.
   SignalMask() {
     sigset_t all;
     sigfillset(&all);
@@ -23,8 +23,8 @@ class SignalMask {
   sigset_t before_;
 };
 
-/// Blocks a signal that a failing write also raises and that ends the process by default, in the calling thread and
-/// threads that it starts meanwhile; discards one that arrives.
+/// Blocks a signal that a failing write raises and that ends the process by default; discards one that arrives. Covers
+/// the calling thread and threads that it starts meanwhile.
 class WriteSignalMask {
  public:
   explicit WriteSignalMask(int signal) {
@@ -51,7 +51,7 @@ class WriteSignalMask {
   bool was_pending_ = false;
 };
 
-/// For writes past the limit of file size.
+/// For SIGXFSZ, raised by writes past the limit of file size.
 struct FileSizeSignalMask : WriteSignalMask {
   FileSizeSignalMask() : WriteSignalMask(SIGXFSZ) {}
 };

@@ -11,7 +11,7 @@
 namespace danling::inline v0 {
 
 SignalQueue::SignalQueue(std::string_view where) {
-  // Where SIGCHLD is ignored, as some parents leave it, the kernel would drop the exit codes.
+  // Some parents leave SIGCHLD ignored; the kernel would then drop the exit codes of children.
   signal(SIGCHLD, SIG_DFL);
   sigset_t wanted;
   sigemptyset(&wanted);
@@ -19,7 +19,7 @@ SignalQueue::SignalQueue(std::string_view where) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     struct sigaction before {};
     sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) {  // a signal that is blocked arrives even if it is ignored
+    if (before.sa_handler != SIG_IGN) {  // a blocked signal is queued even if it is ignored
       sigaddset(&wanted, number);
     }
   }

@@ -100,7 +100,7 @@ SignalGuard::SignalGuard(std::initializer_list<int> signals) {
 SignalGuard::~SignalGuard() { restore(); }
 
 void SignalGuard::restore() noexcept {
-  // In reverse, so that a signal named twice gets its first handler back.
+  // In reverse order, so that a signal listed twice gets its first handler back.
   for (auto saved = saved_.rbegin(); saved != saved_.rend(); ++saved) {
     sigaction(saved->signal, &saved->action, nullptr);
   }

@@ -25,7 +25,7 @@ namespace {
 constexpr int most_frames = 64;
 constexpr int pending = -1;
 
-/// Written by the handler in its thread.
+/// The handler fills it in the interrupted thread.
 struct Slot {
   pid_t thread = 0;
   std::array<void*, most_frames> frames = {};
@@ -33,7 +33,7 @@ struct Slot {
   std::atomic<int> count{pending};
 };
 
-/// Of one capture. None is ever freed, since a handler may be late.
+/// The slots of one capture. Never freed, since a handler may run late.
 struct Slots {
   std::unique_ptr<Slot[]> all;
   std::size_t size = 0;
@@ -55,7 +55,7 @@ void* program_counter(const void* context) {
 #endif
 }
 
-// Stores addresses alone. backtrace() allocates at its first call only, which prepare_stack_traces() has made.
+// Stores only addresses. backtrace() allocates in its first call only, which prepare_stack_traces() has made.
 extern "C" void danling_note_stack(int, siginfo_t*, void* context) {
   const int saved_errno = errno;
   const auto self = static_cast<pid_t>(syscall(SYS_gettid));
@@ -71,7 +71,7 @@ extern "C" void danling_note_stack(int, siginfo_t*, void* context) {
   errno = saved_errno;
 }
 
-/// A signal that the program does not use; 0 without one.
+/// Installs the handler on a real-time signal that has none. Returns the signal, or 0.
 int free_signal() {
   for (int signal = SIGRTMAX - 1; signal > SIGRTMIN; --signal) {
     struct sigaction present {};
@@ -94,7 +94,7 @@ std::string read_line(const std::string& path) {
   return line;
 }
 
-/// The value of `key` in /proc/self/task/<thread>/status.
+/// Returns the value of `key` in /proc/self/task/<thread>/status.
 std::string status_of(const std::string& folder, std::string_view key) {
   std::ifstream file(folder + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -128,7 +128,7 @@ std::vector<pid_t> other_threads() {
   return out;
 }
 
-/// Without the frames of the handler.
+/// Returns the addresses without the frames of the handler.
 std::vector<void*> frames_of(const Slot& slot) {
   const auto* const end = slot.frames.begin() + std::max(slot.count.load(std::memory_order_acquire), 0);
   const auto* const begin = std::find(slot.frames.begin(), end, slot.interrupted);

@@ -35,7 +35,7 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   std::size_t best_distance = std::max<std::size_t>(name.size() / 3, 2) + 1;
   for (const auto& candidate : candidates) {
     std::size_t distance = edit_distance(name, candidate);
-    // `lr` may mean `optim.lr`, without its section.
+    // `lr` may mean `optim.lr`: compare without the section too.
     const auto dot = candidate.rfind('.');
     if (dot != std::string::npos && std::string_view(candidate).substr(dot + 1) == name) {
       distance = std::min<std::size_t>(distance, 1);

@@ -1,4 +1,4 @@
-// Names of functions: those of the loaded symbols, else of the file's symbol table.
+// Names functions by the loaded symbols, else by the file's symbol table.
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <elf.h>
@@ -21,7 +21,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// LibTorch's names fill pages.
+// Longer names are cut: some of LibTorch's fill a page.
 constexpr std::size_t longest_name = 200;
 
 std::string demangled(const char* name) {
@@ -62,7 +62,7 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  /// The `index`-th T from `offset` on; null beyond the end.
+  /// Returns the `index`-th T from `offset` on, or null beyond the end.
   template <class T>
   const T* at(std::size_t offset, std::size_t index = 0) const {
     const bool fits = offset <= size_ && index < (size_ - offset) / sizeof(T) && offset % alignof(T) == 0;
@@ -82,8 +82,8 @@ struct Function {
   std::size_t begin = 0;
 };
 
-/// The function of the file at `address`, relative to its load address: static functions, and those of a program that
-/// does not export its symbols.
+/// Returns the function of the file at `address` (relative to the load address). Finds static functions, and those of a
+/// program that does not export its symbols.
 Function function_in(const char* path, std::size_t address) {
   const MappedFile file(path);
   const auto* const header = file.at<ElfW(Ehdr)>(0);
@@ -118,7 +118,7 @@ std::string hex(std::size_t number) {
 
 std::string symbol_text(const void* address, bool returns) {
   const auto number = reinterpret_cast<std::size_t>(address);
-  // A call may be the last instruction of its function.
+  // A call may be the last instruction of a function: step back into it.
   const auto* const inside = static_cast<const char*>(address) - (returns ? 1 : 0);
   Dl_info info{};
   link_map* map = nullptr;

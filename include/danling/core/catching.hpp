@@ -1,4 +1,4 @@
-// Calls whose errors do not end a program (DanLing's `catch`).
+// catching(): turns exceptions of a call into a callback, so that the program continues (DanLing's `catch`).
 #pragma once
 
 #include <exception>
@@ -12,8 +12,8 @@ namespace danling::inline v0 {
 /// Writes `error: ` and the text of an error to the standard error stream.
 void print_error(const std::exception& error);
 
-/// Calls `function`. Errors of type `E`, except those of the types `Except`, go to `callback` and not to the caller.
-/// Returns an optional of the result; for a function without a result, whether it completed.
+/// Wraps `function`. The wrapper passes exceptions of type `E` to `callback`; it rethrows those of the types `Except`.
+/// It returns an optional of the result, or for a void function true if the call completed.
 ///
 ///     auto upload = catching<std::runtime_error>([&] { copy_to_bucket(path); });
 ///     if (!upload()) { ... }  // error printed; the run continues

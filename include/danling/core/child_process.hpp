@@ -1,4 +1,4 @@
-// A program that is started as a child in a process group of its own, signalled and reaped.
+// Starts a program as a child in a new process group, signals it and reaps it.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-/// The program cannot be started. Exit codes are those of shells: 127 if it does not exist, 126 otherwise.
+/// The program cannot be started. `code` is the exit code of shells: 127 if the program does not exist, 126 otherwise.
 class CannotStart : public Error {
  public:
   CannotStart(const std::string& text, int exit_code) : Error(text), code(exit_code) {}
@@ -22,18 +22,17 @@ class CannotStart : public Error {
 
 struct ChildOptions {
   std::string_view where;  ///< the operation in messages
-  /// Words; a first one without '/' is looked up in PATH.
+  /// The program and its arguments; a program name without '/' is looked up in PATH.
   const std::vector<std::string>& program;
-  std::vector<std::string> variables = {};  ///< `NAME=value`, in place of those of this process
-  int output = -1, error = -1;              ///< descriptors of stdout and stderr; -1: those of this process
+  std::vector<std::string> variables = {};  ///< `NAME=value`; they override this process's environment
+  int output = -1, error = -1;              ///< descriptors of stdout and stderr; -1: inherited
 };
 
-/// The child reads nothing from stdin, since a process outside of the terminal's foreground group is stopped when it
-/// reads from it.
+/// A running child. Its stdin is empty, since the terminal stops a background process group that reads from it.
 class ChildProcess {
  public:
-  /// Starts the program with the signal settings from before `signals`. The child dies with the calling thread, also
-  /// when this process is killed. @throws CannotStart; StateError when no process or pipe can be had
+  /// Starts the program with the signal settings from before `signals`. The kernel kills the child when the calling
+  /// thread ends, even by SIGKILL. @throws CannotStart; StateError if the system has no process or pipe left
   ChildProcess(const ChildOptions& options, const SignalQueue& signals);
   /// Calls release().
   ~ChildProcess();
@@ -41,19 +40,18 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Whether its process runs. It remains a zombie until `release`, so that its number stays its own.
+  /// True until `notice_end` returns true. The process stays a zombie until `release`, so its pid is not reused.
   bool running() const { return running_; }
-  /// Looks whether the process has ended. Returns true once, when it has.
+  /// Checks, without waiting, whether the process has ended. Returns true once, at the first check after the end.
   bool notice_end();
   /// Exit code, or 128 + signal; set by `notice_end`.
   int code() const { return code_; }
   /// The signal that ended it, or 0.
   int signal() const { return signal_; }
 
-  /// To the process and those it has started in its group, as a terminal does; SIGUSR1 and SIGUSR2 to the process
-  /// alone.
+  /// Sends `signal` to the process group, as a terminal does; SIGUSR1 and SIGUSR2 only to the process.
   void send(int signal) const;
-  /// Kills what is left in its group, and reaps it.
+  /// Kills the rest of the process group and reaps the process.
   void release();
   bool released() const { return pid_ < 0; }
 
@@ -64,7 +62,7 @@ class ChildProcess {
   int signal_ = 0;
 };
 
-/// A pipe whose ends are closed with it, and in the programs that are started.
+/// A pipe. The destructor closes both ends; started programs do not inherit them.
 class Pipe {
  public:
   /// @throws StateError
@@ -74,7 +72,7 @@ class Pipe {
   Pipe& operator=(const Pipe&) = delete;
   int reader() const { return ends_[0]; }
   int writer() const { return ends_[1]; }
-  /// The caller closes it.
+  /// Releases the reading end; the caller closes it.
   int take_reader();
   void close_writer();
 

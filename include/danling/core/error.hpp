@@ -37,7 +37,7 @@ class StateError : public Error {
   ~StateError() override;
 };
 
-/// A checkpoint could not be written, read, or does not fit the run.
+/// A checkpoint could not be written or read, or does not fit the run.
 class CheckpointError : public Error {
  public:
   using Error::Error;
@@ -51,14 +51,14 @@ class NonFiniteError : public Error {
   ~NonFiniteError() override;
 };
 
-/// Processes could not be joined, or a collective failed.
+/// Processes could not connect, or a collective failed.
 class DistributedError : public Error {
  public:
   using Error::Error;
   ~DistributedError() override;
 };
 
-/// A metric or meter was given values that it cannot hold.
+/// A metric or meter received values that it cannot accept.
 class MetricError : public Error {
  public:
   using Error::Error;
@@ -71,7 +71,7 @@ template <class E = Error, class... Parts>
   throw E(concat("[", where, "] ", parts...));
 }
 
-/// Calls `fail<E>` unless `condition` holds. The parts are evaluated by the caller: keep them cheap on hot paths.
+/// Calls `fail<E>` unless `condition` holds. The caller always evaluates the parts: keep them cheap on hot paths.
 template <class E = Error, class... Parts>
 void check(bool condition, std::string_view where, const Parts&... parts) {
   if (!condition) [[unlikely]] {

@@ -1,4 +1,4 @@
-// Text from values, for messages: no locale, no streams, no third-party header.
+// Formats values as text, for messages: no locale, no streams, no third-party header.
 #pragma once
 
 #include <concepts>
@@ -9,9 +9,9 @@
 
 namespace danling::inline v0 {
 
-/// The shortest decimal text that reads back as the same number; integral values keep a `.0`.
+/// Returns the shortest decimal text that parses to the same number; integral values keep a `.0`.
 std::string to_text(double value);
-/// With `precision` decimal digits; numbers of more than 60 characters in scientific notation.
+/// Formats `value` with `precision` decimal digits; in scientific notation if that takes more than 60 characters.
 std::string to_fixed(double value, int precision);
 std::string to_text(std::int64_t value);
 std::string to_text(std::uint64_t value);
@@ -35,7 +35,7 @@ void append_text(std::string& out, T part) {
 }
 }  // namespace detail
 
-/// The parts as one string: text as it is, numbers by `to_text`.
+/// Concatenates the parts: text unchanged, numbers by `to_text`.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::string out;
@@ -43,7 +43,7 @@ std::string concat(const Parts&... parts) {
   return out;
 }
 
-/// `items` with `separator` between them, each converted as in `concat`.
+/// Joins `items` by `separator`, each converted as in `concat`.
 template <class Range>
 std::string join(const Range& items, std::string_view separator = ", ") {
   std::string out;
@@ -58,7 +58,7 @@ std::string join(const Range& items, std::string_view separator = ", ") {
   return out;
 }
 
-/// `text` in single quotes, with control characters escaped.
+/// Returns `text` in single quotes, with control characters escaped.
 std::string quote(std::string_view text);
 
 }  // namespace danling::inline v0

@@ -13,17 +13,17 @@
 
 namespace danling::inline v0 {
 
-/// Factories by name. Lookup ignores case; an unknown name is an error that lists the known ones.
-/// Fill it before threads read it: registration is not synchronised.
+/// Maps names to factories. Lookup ignores case; the error for an unknown name lists the known names.
+/// Registration is not synchronised: finish it before several threads read.
 template <class Signature>
 class Registry {
  public:
   using Factory = std::function<Signature>;
 
-  /// `what` is the kind of entry in messages: "optimizer", "scheduler".
+  /// `what` names the kind of entry in messages: "optimizer", "scheduler".
   explicit Registry(std::string what) : what_(std::move(what)) {}
 
-  /// Adds a factory. @throws ConfigError when the name is taken.
+  /// Adds a factory. @throws ConfigError if the name is taken
   void add(std::string_view name, Factory factory) {
     if (!entries_.emplace(lower(name), std::move(factory)).second) {
       fail<ConfigError>(what_ + ".register", "expected a new name, got ", quote(name), ", which is taken");
@@ -40,7 +40,7 @@ class Registry {
     return out;
   }
 
-  /// The factory of `name`. @throws ConfigError that lists the known names.
+  /// Returns the factory of `name`. @throws ConfigError, which lists the known names
   const Factory& at(std::string_view name) const {
     const auto found = entries_.find(lower(name));
     if (found == entries_.end()) {

@@ -1,4 +1,4 @@
-// Results of an epoch, a step or an evaluation: names to numbers, nested by split, in order.
+// Result: the named numbers of an epoch, a step or an evaluation, in order, nested by split.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace danling::inline v0 {
 class Result {
  public:
   struct Entry;
-  /// Numbers of two dimensions or more, in row-major order: a confusion matrix. One-dimensional values are lists.
+  /// An array of two or more dimensions in row-major order, such as a confusion matrix. One dimension is a list.
   struct Array {
     std::vector<std::int64_t> shape;
     std::vector<double> values;
 
     bool operator==(const Array&) const = default;
-    /// `[[1, 2], [3, 4]]`, each number formatted by `number`.
+    /// Returns a text such as `[[1, 2], [3, 4]]`; `number` formats each number.
     std::string text(const std::function<std::string(double)>& number, std::string_view separator = ", ") const;
   };
   using Value = std::variant<double, std::vector<double>, Result, Array>;
@@ -32,22 +32,22 @@ class Result {
   std::vector<Entry>::const_iterator begin() const;
   std::vector<Entry>::const_iterator end() const;
 
-  /// Adds or replaces.
+  /// Adds or replaces an entry.
   void set(std::string_view name, Value value);
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const Value* find(std::string_view name) const;
-  /// The number at `path`, parts joined by dots ("val.loss"; of a list or array by position, "val.losses.mse.1",
-  /// "val.confusion_matrix.0.1"), or null.
+  /// Returns the number at `path`, or null. Dots separate the parts of a path; positions select elements of lists and
+  /// arrays: "val.loss", "val.losses.mse.1", "val.confusion_matrix.0.1".
   const double* number(std::string_view path) const;
-  /// The nested result at `name`, added when there is none.
+  /// Returns the nested result at `name`; adds an empty one if there is none.
   Result& operator[](std::string_view name);
   /// Adds or replaces every entry of `other`; nested results are merged.
   void merge(const Result& other);
 
-  /// Every number with its path, parts joined by `separator`; elements of lists and arrays by position.
+  /// Returns every number with its path. `separator` joins the parts of a path; lists and arrays use positions.
   std::vector<std::pair<std::string, double>> flatten(std::string_view separator = "/") const;
 
-  /// `loss: 0.1234<tab>acc1: 0.9000`, nested results on indented lines of their own.
+  /// Returns a text such as `loss: 0.1234<tab>acc1: 0.9000`; each nested result is on a separate indented line.
   std::string text(int precision = 4) const;
 
  private:

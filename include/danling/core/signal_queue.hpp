@@ -1,4 +1,4 @@
-// The signals that a parent of other processes receives, read from a descriptor instead of handlers.
+// Reads the signals of a parent process from a descriptor, instead of by handlers.
 #pragma once
 
 #include <signal.h>
@@ -7,26 +7,26 @@
 
 namespace danling::inline v0 {
 
-/// SIGCHLD and the signals to pass on (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2), blocked in the calling
-/// thread while it lives and read one by one; one that was ignored before, as under `nohup`, stays so. A write to a
-/// closed pipe is an error, not SIGPIPE. For the only thread of a process.
+/// Blocks SIGCHLD and the signals to forward (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2) in the calling thread
+/// and queues them. Signals that were ignored before, as under `nohup`, stay ignored. Also ignores SIGPIPE, so a write
+/// to a closed pipe returns an error. Only for processes with one thread.
 class SignalQueue {
  public:
-  /// `where`: the operation in messages. @throws StateError when there is no descriptor left
+  /// `where` is the operation in messages. @throws StateError if the process has no descriptor left
   explicit SignalQueue(std::string_view where);
   ~SignalQueue();
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
-  /// Readable while a signal waits.
+  /// Readable while a signal is queued.
   int descriptor() const { return descriptor_; }
-  /// The next signal that waits, or 0.
+  /// Returns the next queued signal, or 0; does not wait.
   int next() const;
-  /// Restores the settings from before, but for SIGCHLD, which has its default; only async-signal-safe calls, for the
-  /// process between fork and exec.
+  /// Restores the earlier signal settings, except SIGCHLD, which gets its default. Makes only async-signal-safe calls,
+  /// so a child may call it between fork and exec.
   void restore() const;
 
-  /// Whether the signal asks a process to end.
+  /// Returns true if the signal asks a process to end.
   static bool requests_stop(int signal) {
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
   }

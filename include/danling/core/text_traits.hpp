@@ -1,4 +1,4 @@
-// TextTraits: values of a type as text, for configs and messages.
+// TextTraits: formats and parses values of a type, for configs and messages.
 #pragma once
 
 #include <array>
@@ -10,12 +10,13 @@
 
 namespace danling::inline v0 {
 
-/// Makes members of a type fields of a config. An enum whose values count from 0 needs a function beside it:
+/// Allows a type in fields of a config. An enum with the values 0, 1, 2... needs a function in its namespace:
 ///
 ///     constexpr auto names_of(Color) { return std::to_array<std::string_view>({"red", "green"}); }
 ///
-/// For any other type specialise it, with `std::string format(const T&)`, `std::optional<T> parse(const std::string&)`
-/// and `std::string_view expected`, for messages about text that `parse` refuses: "a device such as cpu or cuda:0".
+/// For any other type, specialise TextTraits with the static members `std::string format(const T&)`, `std::optional<T>
+/// parse(const std::string&)` and `std::string_view expected`. `expected` is for messages about text that `parse`
+/// refuses: "a device such as cpu or cuda:0".
 template <class T>
 struct TextTraits;
 

@@ -1,5 +1,5 @@
-// A tree of values: the content of states and checkpoints. The tensor type is a parameter, so that the
-// parsers in formats/ (no LibTorch) and the rest (at::Tensor) share one tree.
+// Tree: a tree of values, the content of states and checkpoints. The tensor type is a parameter, so that the parsers in
+// formats/ (without LibTorch) and the rest (at::Tensor) share it.
 #pragma once
 
 #include <concepts>
@@ -27,12 +27,12 @@ class Key {
       : value_(static_cast<std::int64_t>(number)) {}
 
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
-  /// @throws StateError when the key is an integer.
+  /// @throws StateError if the key is an integer
   const std::string& string() const {
     check<StateError>(is_string(), "state.key", "expected a string key, got ", text());
     return std::get<std::string>(value_);
   }
-  /// @throws StateError when the key is a string.
+  /// @throws StateError if the key is a string
   std::int64_t integer() const {
     check<StateError>(!is_string(), "state.key", "expected an integer key, got ", text());
     return std::get<std::int64_t>(value_);
@@ -59,7 +59,7 @@ struct Bytes {
   bool operator==(const Bytes&) const = default;
 };
 
-/// null, bool, int64, double, string, bytes, tensor, list, tuple, or an ordered map.
+/// A value: null, bool, int64, double, string, bytes, tensor, list, tuple, or ordered map.
 template <class TensorType>
 class Tree {
  public:
@@ -71,7 +71,7 @@ class Tree {
   };
   struct Entry;
 
-  /// Keys and values in the order of insertion.
+  /// An ordered map: iterates in the order of insertion.
   class Map {
    public:
     Map() = default;
@@ -86,7 +86,7 @@ class Tree {
     std::size_t size() const { return entries_.size(); }
     bool empty() const { return entries_.empty(); }
 
-    /// The value at `key`, or null when there is none.
+    /// Returns the value at `key`, or null.
     const Tree* find(const Key& key) const {
       const std::size_t found = position(key);
       return found == entries_.size() ? nullptr : &entries_[found].value;
@@ -94,7 +94,7 @@ class Tree {
     Tree* find(const Key& key) { return const_cast<Tree*>(std::as_const(*this).find(key)); }
     bool contains(const Key& key) const { return find(key) != nullptr; }
 
-    /// The value at `key`. @throws StateError that lists the existing keys.
+    /// Returns the value at `key`. @throws StateError, which lists the existing keys
     const Tree& at(const Key& key) const {
       const Tree* found = find(key);
       if (found == nullptr) {
@@ -107,16 +107,16 @@ class Tree {
       return *found;
     }
 
-    /// Adds or replaces.
+    /// Adds or replaces an entry.
     void set(const Key& key, Tree value) { (*this)[key] = std::move(value); }
 
-    /// The value at `key`, added as null when there is none.
+    /// Returns the value at `key`; adds a null value if there is none.
     Tree& operator[](const Key& key) {
       const std::size_t found = position(key);
       return found == entries_.size() ? append(key, Tree()) : entries_[found].value;
     }
 
-    /// Adds a key that the caller knows to be absent.
+    /// Adds a key without looking for it; the caller ensures that it is absent.
     Tree& append(Key key, Tree value) {
       entries_.push_back(Entry{std::move(key), std::move(value)});
       if (2 * entries_.size() > slots_.size() && entries_.size() > few) {
@@ -127,7 +127,7 @@ class Tree {
       return entries_.back().value;
     }
 
-    /// Removes `key`; returns whether it was there. Linear in the size of the map.
+    /// Removes `key`; returns true if it existed. Linear in the size of the map.
     bool erase(const Key& key) {
       const std::size_t found = position(key);
       if (found == entries_.size()) {
@@ -144,7 +144,7 @@ class Tree {
     // Up to this many keys, a linear search is faster than a hash table.
     static constexpr std::size_t few = 16;
 
-    /// Position of `key` among the entries; the number of entries when it is absent.
+    /// Returns the position of `key` among the entries, or the number of entries if it is absent.
     std::size_t position(const Key& key) const {
       if (slots_.empty()) {
         std::size_t at = 0;
@@ -159,7 +159,7 @@ class Tree {
       }
       return slots_[slot] == 0 ? entries_.size() : slots_[slot] - 1;
     }
-    // Integers hash to themselves and may share their low bits: hence Fibonacci hashing.
+    // Fibonacci hashing, since integers hash to themselves and may share their low bits.
     std::size_t first_slot(const Key& key) const {
       return static_cast<std::size_t>((std::uint64_t{Key::Hash{}(key)} * 0x9e3779b97f4a7c15ULL) >> 32) % slots_.size();
     }
@@ -178,7 +178,7 @@ class Tree {
     }
 
     std::vector<Entry> entries_;
-    // Open addressing: the number of an entry plus one, or zero. Empty in small maps.
+    // Open addressing: the position of an entry plus one, or zero. Empty in small maps.
     std::vector<std::size_t> slots_;
   };
 
@@ -219,14 +219,14 @@ class Tree {
   bool is_tuple() const { return is<Tuple>(); }
   bool is_map() const { return is<Map>(); }
 
-  // Each returns a value of one kind; for any other it throws a StateError that names the kind found.
+  // Each function returns a value of one kind. For any other kind it throws a StateError that names the kind found.
   bool boolean() const { return get<bool>("a bool"); }
   std::int64_t integer() const { return get<std::int64_t>("an integer"); }
   /// A double, or an integer as a double.
   double number() const {
     return is_integer() ? static_cast<double>(std::get<std::int64_t>(value_)) : get<double>("a number");
   }
-  // On a temporary they return by value, so that `for (auto& entry : part.state_dict().map())` reads no dead memory.
+  // Overloads for temporaries return by value, so `for (auto& entry : part.state_dict().map())` does not dangle.
   const std::string& string() const& { return get<std::string>("a string"); }
   std::string string() && { return std::move(const_cast<std::string&>(string())); }
   const Bytes& bytes() const& { return get<Bytes>("bytes"); }
@@ -248,7 +248,7 @@ class Tree {
   /// Shorthand for `map().at(key)` and `map().find(key)`.
   const Tree& at(const Key& key) const { return map().at(key); }
   const Tree* find(const Key& key) const { return map().find(key); }
-  /// The value at `key` of this map; a null tree becomes a map first.
+  /// Returns the value at `key` of this map, as `Map::operator[]`; a null tree becomes a map first.
   Tree& operator[](const Key& key) {
     if (is_null()) {
       value_ = Map();
@@ -256,7 +256,7 @@ class Tree {
     return map()[key];
   }
 
-  /// Name of the value's kind, for messages.
+  /// Returns the name of the value's kind, for messages.
   const char* kind() const {
     static constexpr const char* names[] = {"null",  "bool",     "an integer", "a number", "a string",
                                             "bytes", "a tensor", "a list",     "a tuple",  "a map"};
