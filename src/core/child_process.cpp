@@ -45,9 +45,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   if (std::filesystem::is_directory(program, ignored)) {
     hint = "; it is a directory";
   } else if (reason == ENOENT && std::filesystem::exists(program, ignored)) {
-    hint = program.find('/') == std::string::npos
-               ? concat("; names without '/' are looked up in PATH: ./", program, " is the one here")
-               : "; the file exists, but not the interpreter that it names";
+    hint = program.find('/') == std::string::npos ? concat("; names without '/' are looked up in PATH: write ./",
+                                                           program, " for the file in this directory")
+                                                  : "; the file exists, but not the interpreter that it names";
   } else if (reason == ENOEXEC) {
     hint = "; a script begins with a line such as #!/bin/sh, and a binary is for this kind of machine";
   }

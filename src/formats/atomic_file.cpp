@@ -22,9 +22,9 @@ namespace danling::inline v0::formats {
 namespace {
 
 constexpr std::size_t kBufferSize = std::size_t{1} << 16;
-// Larger pieces are written directly, without the buffer.
+// Pieces of this size and more bypass the buffer.
 constexpr std::size_t kDirect = std::size_t{1} << 14;
-// Small enough to detect a full disk early, and to start the device early.
+// Bytes per write: small enough to detect a full disk early and to start the device early.
 constexpr std::size_t kPiece = std::size_t{1} << 23;
 constexpr std::size_t kCopyPiece = std::size_t{1} << 20;
 constexpr std::uint64_t kPage = std::uint64_t{1} << 16;  // the largest page size in use
@@ -43,18 +43,18 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
     if (descriptor_ < 0) {
       fail_system("checkpoint.write", "create", target_, errno);
     }
-    // Held until the descriptor closes, even by a crash: remove_stale_temporaries uses it to find dead writers.
+    // The lock ends when the descriptor closes, also in a crash. So remove_stale_temporaries detects dead writers.
     ::flock(descriptor_, LOCK_EX | LOCK_NB);
     struct stat status {};
     if (::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) {
       return;
     }
-    ::close(descriptor_);  // removed as a leftover before it was locked
+    ::close(descriptor_);  // another process removed it as stale before the lock: try another name
   }
 }
 
 AtomicFile::~AtomicFile() {
-  // A forked child must not touch the file, nor wait for the thread.
+  // A forked child must neither remove the file nor wait for the thread.
   const bool mine = owner_ == ::getpid();
   if (!mine) {
     static_cast<void>(side_.release());
@@ -100,7 +100,7 @@ void AtomicFile::write(std::span<const std::byte> bytes, const std::function<voi
   side_->start(meanwhile);
   try {
     write(bytes);
-  } catch (...) {  // the data of the other thread must outlive its work
+  } catch (...) {  // the other thread still reads `bytes`: wait before they are freed
     side_->wait();
     throw;
   }
@@ -110,7 +110,7 @@ void AtomicFile::write(std::span<const std::byte> bytes, const std::function<voi
 void AtomicFile::write(const InputFile& source) {
   if (size_ == 0 && source.size() > 0 && source.begin_ == 0 && ::ioctl(descriptor_, FICLONE, source.descriptor_) == 0) {
     begin_write(static_cast<std::size_t>(source.size()));
-    ::lseek(descriptor_, 0, SEEK_END);  // later appends follow it
+    ::lseek(descriptor_, 0, SEEK_END);  // later appends follow the cloned content
     return;
   }
   std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kCopyPiece, source.size())));
@@ -157,7 +157,7 @@ void AtomicFile::append(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     written_ += static_cast<std::uint64_t>(done);
     if (written_ - writeback_end_ >= kPiece) {
-      // The device works while the rest is written. Only a hint: fsync reports its errors.
+      // Starts the writeback of this part while the rest is written. Only a hint: fsync reports errors.
       const std::uint64_t whole = written_ / kPage * kPage;
       ::sync_file_range(descriptor_, static_cast<off_t>(writeback_end_), static_cast<off_t>(whole - writeback_end_),
                         SYNC_FILE_RANGE_WRITE);
@@ -175,7 +175,8 @@ void AtomicFile::finish() {
   if (::fsync(descriptor_) != 0) {
     check_system(errno, "bring to disk");
   }
-  // Some file systems report a lost write only at close. This closes a second descriptor: the first keeps the lock.
+  // Some file systems report a lost write only at close. Close a duplicate descriptor, since closing the first would
+  // release the lock.
   const int twin = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
   if (twin >= 0 && ::close(twin) != 0 && errno != EINTR) {
     check_system(errno, "close");

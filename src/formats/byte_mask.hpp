@@ -1,4 +1,4 @@
-// Bit masks of byte properties, many bytes at once.
+// Bit masks of byte properties, for many bytes at once.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ namespace danling::inline v0::formats {
 
 #if defined(__SSE2__)
 
-/// Among 16 bytes, those that must be escaped in a JSON string, or are not ASCII.
+/// Returns a mask of the bytes, among 16, that a JSON string must escape or that are not ASCII.
 inline std::uint32_t special_in_string(const char* bytes) {
   const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
   const __m128i control = _mm_cmplt_epi8(all, _mm_set1_epi8(0x20));  // signed: also those above 0x7f
@@ -22,7 +22,7 @@ inline std::uint32_t special_in_string(const char* bytes) {
   return static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_or_si128(control, _mm_or_si128(quote, backslash))));
 }
 
-/// Among 64 bytes, those that are `a`, `b`, LF or CR. `other` becomes true if one is NUL or not ASCII.
+/// Returns a mask of the bytes, among 64, that are `a`, `b`, LF or CR. Sets `other` if one is NUL or not ASCII.
 inline std::uint64_t marks_of(const char* bytes, char a, char b, bool& other) {
   const __m128i as = _mm_set1_epi8(a);
   const __m128i bs = _mm_set1_epi8(b);
@@ -40,7 +40,7 @@ inline std::uint64_t marks_of(const char* bytes, char a, char b, bool& other) {
   return out;
 }
 
-/// Whether the number of occurrences of a character is odd.
+/// Returns true if a character occurs an odd number of times.
 inline bool is_odd(const char* begin, const char* end, char c) {
   const __m128i cs = _mm_set1_epi8(c);
   __m128i odd = _mm_setzero_si128();

@@ -53,7 +53,7 @@ Hash128 Hasher::digest() const {
 Hash128 hash128(std::span<const std::byte> bytes) { return from_xxhash(XXH3_128bits(bytes.data(), bytes.size())); }
 
 std::uint32_t extend_crc32(std::uint32_t crc, std::span<const std::byte> bytes) {
-  // zlib resets its state for a null pointer.
+  // For a null pointer zlib would return its initial value.
   return bytes.empty()
              ? crc
              : static_cast<std::uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));

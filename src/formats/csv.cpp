@@ -38,11 +38,11 @@ class CsvTable {
 
  private:
   struct Part {
-    std::optional<CsvRows> rows;  // nothing if reading from the guessed position failed
+    std::optional<CsvRows> rows;  // empty if reading from the guessed position failed
     bool read = false;
   };
 
-  /// Reads names, from the first row, the options, or by number; finds the first row of values.
+  /// Determines the names, by the options, the first row or numbers, and finds the first row of values.
   void read_head() {
     const CsvOptions& options = source_.options;
     const char* const begin = source_.text.data();
@@ -85,7 +85,7 @@ class CsvTable {
     }
   }
 
-  /// Approximate beginnings of the parts, assuming balanced quotes: a wrong guess only costs time.
+  /// Guesses the beginnings of the parts, assuming balanced quotes; a wrong guess only costs time.
   std::vector<const char*> guess_begins(std::size_t count) const {
     const char* const end = source_.text.data() + source_.text.size();
     const auto size = static_cast<std::size_t>(end - begin_);
@@ -106,7 +106,7 @@ class CsvTable {
       for (; at < places[i + 1] && (inside || (*at != '\n' && *at != '\r')); ++at) {
         inside = inside != (quote != '\0' && *at == quote);
       }
-      begins.push_back(at < end ? at + 1 : end);  // a CRLF cut here leaves its LF as an empty line
+      begins.push_back(at < end ? at + 1 : end);  // a CRLF split here leaves LF, an empty line
     }
     begins.push_back(end);
     return begins;
@@ -149,7 +149,7 @@ class CsvTable {
     read_texts();
   }
 
-  /// Runs `read` for all parts on the threads and `join` in the parts' order, each soon after its `read`, so that few
+  /// Runs `read` for all parts on the threads, and `join` in the order of the parts soon after each `read`, so that few
   /// parts are in memory beside the columns.
   template <class Read, class Join>
   void read_in_order(const Read& read, const Join& join) {
@@ -171,7 +171,7 @@ class CsvTable {
     parallel_for(parts_.size(), blocks_.threads, [&](std::size_t i) {
       read(i);
       while (has_next(i)) {
-        join(joined);  // no joins after an exception
+        join(joined);  // after an exception `joining` stays true, so no thread joins
         const std::lock_guard lock(mutex);
         ++joined;
         joining = false;
@@ -190,8 +190,8 @@ class CsvTable {
           all.first[kind] = {part[c].first[kind].line + shift, std::move(part[c].first[kind].text)};
         }
       }
-      // A column with only missing values in one part becomes text if another part has text: its cells are then the
-      // original words, such as "NA".
+      // A column without values in one part becomes text if another part has text. Its cells must then be the original
+      // words, such as "NA", which are lost: mark it as mixed.
       const auto is_unknown = [](const CsvColumn& column) { return !column.type() && column.builder.size() > 0; };
       const auto is_text = [](const CsvColumn& column) { return column.type() == ColumnType::text; };
       all.mixed = all.mixed || part[c].mixed || (is_text(all) && is_unknown(part[c])) ||
@@ -199,7 +199,7 @@ class CsvTable {
       if (all.mixed) {
         all.builder = {};
       } else if (first && parts_.size() > 1) {
-        // Estimates the whole file from its first part; excess memory is never touched.
+        // Estimates the size of the column from the first part; unused memory is never touched.
         const double share =
             1.05 * static_cast<double>(source_.text.size()) / static_cast<double>(rows.next() - rows.first() + 1);
         const auto of_all = [&](std::size_t n) { return static_cast<std::size_t>(share * static_cast<double>(n)); };
@@ -216,7 +216,7 @@ class CsvTable {
     rows_ += rows.size();
   }
 
-  /// Reads columns again whose values have only text as a common type.
+  /// Reads mixed columns again, as text.
   void read_texts() {
     std::vector<std::size_t> mixed;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -245,7 +245,7 @@ class CsvTable {
       const CsvCell& text = column.first[CsvColumn::text];
       const CsvCell& boolean = column.first[CsvColumn::boolean];
       const CsvCell& number = column.first[CsvColumn::number];
-      // Among numbers, an earlier bool is the cell to report; without numbers, bools are valid values.
+      // In a column of numbers, report an earlier bool; without numbers, bools are valid values.
       const bool is_boolean = number.line != 0 && boolean.line != 0 && (text.line == 0 || boolean.line < text.line);
       out.first_text = shown(is_boolean ? boolean : text);
       out.first_number = shown(number);
@@ -283,7 +283,7 @@ Table read_csv_in(const std::filesystem::path& path, const CsvOptions& options, 
 
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options) {
   Blocks blocks = Blocks::of("data.csv", options.num_threads);
-  blocks.bytes = std::size_t{1} << 18;  // columns of a part stay in the cache until they are joined
+  blocks.bytes = std::size_t{1} << 18;  // so small that the columns of a part stay in the cache until the join
   return read_csv_in(path, options, blocks);
 }
 

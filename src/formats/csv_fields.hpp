@@ -16,11 +16,11 @@
 
 namespace danling::inline v0::formats {
 
-/// Iterates over the fields of a text from the beginning of a row to the end of the text. A field that needs no change
-/// is a view of the text, else of a buffer valid until the next one.
+/// Iterates over the fields of a text from the beginning of a row to the end of the text. A field is a view of the
+/// text, or, if quotes were removed, of a buffer that is valid until the next field.
 class CsvFields {
  public:
-  /// `line` is that of `begin`. The strings must outlive the object.
+  /// `line` is the line number of `begin`. The strings must outlive the object.
   CsvFields(std::string_view text, const char* begin, std::uint64_t line, const CsvOptions& options,
             const std::string& file)
       : at_(begin),
@@ -33,7 +33,7 @@ class CsvFields {
         file_(file),
         line_(line) {}
 
-  /// Moves to the next row that is not empty or a comment; false at the end.
+  /// Moves to the next row that is not empty or a comment; returns false at the end.
   bool next_row() {
     while (at_ < end_ && (*at_ == '\n' || *at_ == '\r' || (comment_ != '\0' && *at_ == comment_))) {
       do {
@@ -45,7 +45,7 @@ class CsvFields {
     return at_ < end_;
   }
 
-  /// Returns the next field; `last()` then says whether it ended the row.
+  /// Returns the next field; then `last()` is true if the field ends the row.
   std::string_view next_field() {
     if (quotes_ && at_ < end_ && *at_ == quote_) {
       return quoted();
@@ -66,7 +66,7 @@ class CsvFields {
   std::uint64_t line() const { return line_; }
   /// The line on which the current row begins, from 1.
   std::uint64_t row_line() const { return row_line_; }
-  /// Whether any byte so far, or slightly ahead, may have been NUL or not ASCII.
+  /// True if a byte so far, or slightly ahead, may be NUL or not ASCII.
   bool has_other() const { return other_; }
 
   template <class... Parts>
@@ -75,7 +75,7 @@ class CsvFields {
   }
 
  private:
-  /// The next separator, quote or line end, or the end of the text.
+  /// Finds the next separator, quote or line end, or the end of the text.
   const char* next_mark() {
     while (marks_ == 0) {
       const auto left = static_cast<std::size_t>(end_ - next_window_);
@@ -98,7 +98,7 @@ class CsvFields {
     marks_ &= marks_ - 1;
     return mark;
   }
-  /// Ends the line at a line end, or at the end of the text.
+  /// Moves behind a line end, or stops at the end of the text.
   void end_line() {
     if (at_ < end_) {
       const bool two = *at_ == '\r' && end_ - at_ > 1 && at_[1] == '\n';

@@ -61,13 +61,13 @@ bool parse(std::string_view text, double& value) {
   }
   text = without_plus(text);
   if (text.ends_with(')')) {
-    return false;  // from_chars accepts "nan(...)"; reject it
+    return false;  // from_chars accepts "nan(...)"
   }
   const std::errc error = whole(text, value);
   if (error != std::errc::result_out_of_range) {
     return error == std::errc();
   }
-  // Rounds to infinity or zero; a text beyond even this type is no number.
+  // Rounds to infinity or zero. A text beyond long double counts as text.
   long double wide = 0;
   if (whole(text, wide) != std::errc()) {
     return false;
@@ -86,12 +86,13 @@ bool add_integer(ColumnBuilder& column, std::string_view text, std::int64_t valu
 }
 
 bool begins_as_number(std::string_view text) {
-  // "+,-./0123456789", of which all but the second and the fifth: signs are unpredictable, so no branches.
+  // True for "+-.0123456789". The mask covers '+' to '9' without ',' and '/'; no branches, since signs are
+  // unpredictable.
   const auto place = static_cast<unsigned char>((text.empty() ? '\0' : text.front()) - '+');
   return place < 15 && (0x7fedU >> place & 1U) != 0;
 }
 
-/// Whether it may be a number, infinity, or NaN: a cheap test that rules out most words.
+/// Returns true if the text may be a number, infinity or NaN: a cheap test that excludes most words.
 bool may_be_number(std::string_view text) {
   const char first = text.empty() ? '\0' : static_cast<char>(text.front() | 0x20);
   return begins_as_number(text) || ((first == 'i' || first == 'n') && (text.size() == 3 || text.size() == 8));

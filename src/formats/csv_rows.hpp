@@ -1,4 +1,4 @@
-// Reads rows of CSV into columns.
+// CsvRows: reads rows of CSV into columns.
 #pragma once
 
 #include <array>
@@ -23,11 +23,11 @@ struct CsvSource {
   std::string path;
   std::string_view text;
   std::unordered_set<std::string_view> missing = {};
-  /// Whether a missing value may begin like a number, such as -999.
+  /// True if one of the missing values begins like a number, such as -999.
   bool numeric_missing = false;
   std::vector<std::string> names = {};
 
-  /// @throws DataError for bytes that are not UTF-8 or NUL.
+  /// @throws DataError for NUL bytes and bytes that are not UTF-8
   void check_text(const char* begin, const char* end) const;
 };
 
@@ -41,7 +41,7 @@ struct CsvColumn {
   enum Kind { number, boolean, text };
 
   ColumnBuilder builder;
-  /// Its values have only text as a common type, and earlier texts are lost.
+  /// The common type of the values is text, but the earlier texts are lost.
   bool mixed = false;
   /// The first cell of each kind, if the type is inferred.
   std::array<CsvCell, 3> first = {};
@@ -54,13 +54,13 @@ class CsvRows {
  public:
   explicit CsvRows(const CsvSource& source);
 
-  /// Reads the rows that begin in [begin, stop). `line` is that of `begin`; the text ends at `end`. @throws DataError
-  /// for the first invalid row, or for earlier bytes that are not text.
+  /// Reads the rows that begin in [begin, stop). `line` is the line number of `begin`; the text ends at `end`. @throws
+  /// DataError for the first invalid row, or for earlier bytes that are not text
   void read(const char* begin, std::uint64_t line, const char* stop, const char* end);
-  /// Reads `columns` again, as texts; leaves the others empty.
+  /// Reads `columns` again as text; leaves the others empty.
   void read_texts(const std::vector<std::size_t>& columns);
 
-  /// Beginnings and lines of the first row and of the row after the last: `end` without one.
+  /// Positions and lines of the first row, and of the row after the last; `end` if there is none.
   const char* first() const { return first_; }
   const char* next() const { return next_; }
   std::uint64_t first_line() const { return first_line_; }
@@ -69,7 +69,7 @@ class CsvRows {
   std::size_t size() const { return rows_; }
   /// Moves the columns read so far out; keeps the number of rows and the line numbers.
   std::vector<CsvColumn> take_columns() { return std::exchange(columns_, {}); }
-  /// (row, line) as RowLines has them.
+  /// (row, line) pairs for RowLines.
   const std::vector<std::pair<std::size_t, std::uint64_t>>& jumps() const { return jumps_; }
 
  private:

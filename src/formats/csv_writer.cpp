@@ -30,7 +30,7 @@ std::string cell_of(const Column& column, std::size_t row, char separator, bool 
       return to_text(column.integers()[row]);
     case ColumnType::float64: {
       const double value = column.floats()[row];
-      return std::isnan(value) && !alone ? std::string() : to_text(value);  // an empty line is no row
+      return std::isnan(value) && !alone ? std::string() : to_text(value);  // alone: an empty line would be skipped
     }
     case ColumnType::boolean:
       return to_text(column.booleans()[row] != 0);

@@ -20,7 +20,7 @@ DataFile::DataFile(std::filesystem::path path, std::string_view where) : path_(s
     }
     fail<DataError>(where_, "expected a readable file, got ", quote(path_.string()), ": ", why);
   };
-  // O_NONBLOCK: a named pipe must not block before it is refused.
+  // O_NONBLOCK: otherwise a named pipe would block before it can be refused.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     refuse(std::generic_category().message(errno));
@@ -40,7 +40,7 @@ DataFile::~DataFile() { ::close(descriptor_); }
 void DataFile::read(std::uint64_t offset, std::span<char> out) const {
   std::size_t done = 0;
   while (done < out.size()) {
-    constexpr std::size_t most = std::size_t{1} << 30;  // one call may move at most 2 GiB
+    constexpr std::size_t most = std::size_t{1} << 30;  // one call may read at most 2 GiB
     const ssize_t got =
         ::pread(descriptor_, out.data() + done, std::min(out.size() - done, most), static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) {

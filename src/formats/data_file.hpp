@@ -1,4 +1,4 @@
-// A data file open for positioned reads; its errors are DataErrors that name it.
+// DataFile: positioned reads of a data file; errors are DataErrors with its path.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace danling::inline v0::formats {
 
-/// Unlike for a mapped file, truncation while it is open is an error, not a signal. Several threads may read at a time.
-/// `where` begins the messages, as `component.operation`.
+/// If the file is truncated while it is open, reads throw; a mapped file would raise a signal. Several threads may read
+/// at a time. `where` is the `component.operation` of messages.
 class DataFile {
  public:
-  /// @throws DataError with the system's reason when it cannot be opened or is not a regular file.
+  /// @throws DataError with the system's reason if it cannot be opened or is not a regular file
   DataFile(std::filesystem::path path, std::string_view where);
   ~DataFile();
   DataFile(const DataFile&) = delete;
@@ -21,14 +21,14 @@ class DataFile {
 
   const std::filesystem::path& path() const { return path_; }
   const std::string& where() const { return where_; }
-  /// Bytes in the file when it was opened.
+  /// Bytes in the file at opening.
   std::uint64_t size() const { return size_; }
 
-  /// Fills `out` from `offset`. @throws DataError when the file ends before, or cannot be read.
+  /// Fills `out` from `offset`. @throws DataError if the file is shorter or cannot be read
   void read(std::uint64_t offset, std::span<char> out) const;
-  /// All its bytes.
+  /// Reads the whole file.
   std::string read_all() const;
-  /// Prefetches this part.
+  /// Hints that this part will be read.
   void prefetch(std::uint64_t offset, std::uint64_t count) const;
 
  private:

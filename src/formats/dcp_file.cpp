@@ -13,7 +13,7 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// The last bytes of a file with hashes: the hash of the tail, its size, and this.
+// The last bytes of a file with hashes: the hash of the tail, its size, and this magic text.
 constexpr std::string_view kDcpMagic = "danl-dcp";
 constexpr std::size_t kDcpEnd = 16 + 8 + 8;
 constexpr std::uint64_t kDcpVersion = 1;
@@ -166,19 +166,19 @@ void DcpFile::take_hashes() {
   };
   const auto size = get_little<std::uint64_t>(end, 16);
   if (size < 32 || size > file_.size() - kDcpEnd) {
-    refuse("hashes that lie in the file");
+    refuse("hashes inside the file");
   }
   std::string tail(static_cast<std::size_t>(size), '\0');
   read_direct(file_.size() - kDcpEnd - size, std::as_writable_bytes(std::span(tail)));
   const Hash128 hash{get_little<std::uint64_t>(end, 0), get_little<std::uint64_t>(end, 8)};
   if (hash128(bytes_of(tail)) != hash) {
-    refuse("hashes with the noted hash");
+    refuse("hashes that match their own hash");
   }
   const auto number = [&](std::size_t at) { return get_little<std::uint64_t>(tail, 8 * at); };
   const std::uint64_t count = number(3);
   data_end_ = number(2);
   const std::uint64_t blocks = (data_end_ + dcp_block - 1) / dcp_block;
-  // A newer version may have another layout behind the first number.
+  // A newer version may have another layout after the first number.
   if (number(0) != kDcpVersion) {
     fail<CheckpointError>("checkpoint.read", "expected version ", kDcpVersion, " of the hashes, got ", number(0),
                           "; a newer danling wrote this file (file ", quote(path().string()), ")");
@@ -258,7 +258,7 @@ void DcpFile::read(std::uint64_t offset, std::span<std::byte> out) {
     const std::uint64_t block = offset / dcp_block;
     const std::uint64_t inside = offset - block * dcp_block;
     std::size_t count = 0;
-    if (inside == 0 && out.size() >= block_size(block)) {  // whole blocks go straight to their place
+    if (inside == 0 && out.size() >= block_size(block)) {  // read a whole block directly into its destination
       count = static_cast<std::size_t>(block_size(block));
       read_direct(offset, out.first(count));
       check_block(block, out.first(count));

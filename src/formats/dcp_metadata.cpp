@@ -54,7 +54,7 @@ class DcpMetadataReader {
     }
     for (auto& entry : entries_) {
       where_ = entry.name;
-      // Shards without rows of several ranks have the same offsets: Python keeps the place of one.
+      // The shards without rows of several ranks have equal offsets; Python keeps the place of only one.
       std::erase_if(entry.chunks, [&](const DcpChunk& chunk) {
         return chunk.file.empty() && std::find(chunk.sizes.begin(), chunk.sizes.end(), 0) != chunk.sizes.end();
       });
@@ -70,7 +70,7 @@ class DcpMetadataReader {
                           where_.empty() ? "" : concat(", entry ", quote(where_.substr(0, 200))), ")");
   }
 
-  // The class of an object, empty for other values.
+  // Returns the class of an object; empty for other values.
   static std::string_view class_of(const RecordTree& value) {
     if (!value.is_map() || value.map().size() != 2) {
       return {};
@@ -199,7 +199,7 @@ class DcpMetadataReader {
            std::none_of(path.begin(), path.end(), [](const auto& part) { return part == ".."; });
   }
 
-  // By the hint, else by its offsets, which no other box of the tensor has.
+  // Finds a box by the hint, else by its offsets, which are unique in the tensor.
   DcpChunk* chunk_at(DcpEntry& entry, const RecordTree& offset, const RecordTree* hint) const {
     if (offset.is_null()) {
       return entry.chunks.size() == 1 ? &entry.chunks.front() : nullptr;
@@ -269,7 +269,7 @@ std::string check_boxes(std::span<const std::int64_t> sizes, std::span<const Dcp
                         [&](std::int64_t value) { return __builtin_mul_overflow(out, value, &out); });
   };
   std::int64_t whole = 0;
-  // A size of 0 hides an overflow of the others.
+  // A size of 0 would hide an overflow of the others.
   std::vector<std::int64_t> above_zero(sizes.begin(), sizes.end());
   std::replace(above_zero.begin(), above_zero.end(), std::int64_t{0}, std::int64_t{1});
   if (!volume(above_zero, whole) || whole > std::numeric_limits<std::int64_t>::max() / 16) {
@@ -304,7 +304,7 @@ std::string check_boxes(std::span<const std::int64_t> sizes, std::span<const Dcp
   if (sizes.empty() || order.size() < 2) {
     return {};
   }
-  // A sweep along the dimension of the most cuts: few boxes are open at a time.
+  // Sweeps along the dimension with the most cuts, so that few boxes are open at a time.
   std::size_t sweep = 0;
   std::size_t most = 0;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
@@ -324,7 +324,7 @@ std::string check_boxes(std::span<const std::int64_t> sizes, std::span<const Dcp
     open.erase(open.begin(), open.upper_bound(chunk->offsets[sweep]));
     for (const auto& [end, other] : open) {
       if (overlap(*chunk, *other)) {
-        return concat("expected boxes apart, got two that overlap at offsets ", text(other->offsets), " and ",
+        return concat("expected boxes that do not overlap, got two at offsets ", text(other->offsets), " and ",
                       text(chunk->offsets));
       }
     }

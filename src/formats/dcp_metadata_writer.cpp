@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
 
-// The objects that pickle.dump would write.
+// Emits the objects that Python's pickle.dump would write.
 class DcpMetadataWriter : private PickleEmitter {
  public:
   explicit DcpMetadataWriter(std::span<const DcpEntry> entries) {
@@ -107,7 +107,7 @@ class DcpMetadataWriter : private PickleEmitter {
     });
   }
 
-  // In Python, the keys of maps are strings here, those of lists numbers.
+  // As in Python: strings for the keys of maps, numbers for the positions in lists.
   void path(const DcpEntry& entry) {
     tuple(entry.path, [this](const Key& key) { key.is_string() ? word(key.string()) : integer(key.integer()); });
   }

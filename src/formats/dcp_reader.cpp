@@ -11,7 +11,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 constexpr std::uint64_t kMaxMetadata = std::uint64_t{1} << 30;
-// Below this, reading the gap between two runs costs less than another call.
+// Reading a gap of fewer bytes between two runs costs less than another call.
 constexpr std::uint64_t kWorthASeek = 4096;
 constexpr std::uint64_t kWindow = std::uint64_t{1} << 20;
 
@@ -50,10 +50,10 @@ bool is_dense(const TensorRecord& record) {
   return !record.conjugate && !record.negative;
 }
 
-// Negates the floating-point number in `bytes`.
+// Negates a floating-point number of `width` bytes.
 void flip_sign(std::byte* number, std::size_t width) { number[width - 1] ^= std::byte{0x80}; }
 
-// The elements of a strided view in row-major order.
+// Returns the elements of a strided view in row-major order.
 std::vector<std::byte> gather(const TensorRecord& record, std::span<const std::byte> storage) {
   const std::size_t width = dtype_size(record.dtype);
   const std::uint64_t count = elements_of(record.sizes);
@@ -85,11 +85,11 @@ std::vector<std::byte> gather(const TensorRecord& record, std::span<const std::b
 
 }  // namespace
 
-// Where the elements of one box are, in row-major order.
+// The position of the elements of one box, in row-major order.
 struct DcpReader::Source {
   DcpFile* file = nullptr;
   std::uint64_t offset = 0;
-  std::vector<std::byte> gathered;  // of a box that is stored in another order
+  std::vector<std::byte> gathered;  // the elements of a box that is stored in another order
 
   void read(std::uint64_t from, std::span<std::byte> out) const {
     if (gathered.empty()) {
@@ -144,7 +144,7 @@ DcpReader::DcpReader(std::filesystem::path directory)
 
 DcpReader::~DcpReader() = default;
 
-// Cheap, and finds most of what a broken copy leaves.
+// Cheap, and detects most incomplete copies.
 void DcpReader::check_files() const {
   if (!manifest_) {
     return;
@@ -203,7 +203,7 @@ const DcpReader::Source& DcpReader::source_of(const DcpEntry& entry, std::size_t
     }
     made->offset = place->data_offset;
   } else if (made->file->has_hashes()) {
-    fail(entry, "expected an archive that the file's hashes list, got another place");
+    fail(entry, "expected an archive at a position listed with the file's hashes, got another position");
   } else {
     const PthReader archive(directory_ / chunk.file, chunk.offset, chunk.length);
     if (!archive.tree().is_tensor()) {
@@ -219,7 +219,7 @@ const DcpReader::Source& DcpReader::source_of(const DcpEntry& entry, std::size_t
           chunk.offset + stored.data_offset + static_cast<std::uint64_t>(record.offset) * dtype_size(entry.dtype);
     } else {
       std::vector<std::byte> storage(static_cast<std::size_t>(archive.storage_size(record.storage)));
-      // Strides of 0 would make a small file a large tensor.
+      // With strides of 0, a small file would become a large tensor.
       if (bytes > storage.size()) {
         fail(entry, concat("expected elements that are stored once each, got ", bytes, " bytes in ", storage.size()));
       }
@@ -253,7 +253,7 @@ void DcpReader::read(const DcpEntry& entry, std::span<const std::int64_t> offset
   }
 }
 
-// Copies what a stored box and the wanted one share, run by run.
+// Copies the intersection of a stored box and the requested one, run by run.
 void DcpReader::copy(const DcpEntry& entry, std::size_t number, std::span<const std::int64_t> offsets,
                      std::span<const std::int64_t> sizes, std::span<std::byte> out) {
   const DcpChunk& chunk = entry.chunks[number];
@@ -274,7 +274,7 @@ void DcpReader::copy(const DcpEntry& entry, std::size_t number, std::span<const 
   const Source& source = source_of(entry, number);
   const auto from_strides = dense_strides(chunk.sizes);
   const auto to_strides = dense_strides(sizes);
-  // Trailing dimensions that both have whole are one run with the one before them.
+  // Trailing dimensions that both boxes cover completely form one run with the dimension before them.
   std::size_t outer = dims;
   std::uint64_t run = width;
   while (outer > 0) {
@@ -305,7 +305,7 @@ void DcpReader::copy(const DcpEntry& entry, std::size_t number, std::span<const 
       source.read(at, target);
     } else {
       if (window.empty() || at + run > window_at + window.size()) {
-        const std::uint64_t last = position(from, from_strides, shared) + run;  // behind the last run, at least
+        const std::uint64_t last = position(from, from_strides, shared) + run;  // the end of the last run, or later
         window_at = at;
         window.resize(static_cast<std::size_t>(std::min({kWindow, end - at, std::max(last, at + run) - at})));
         source.read(at, window);
@@ -323,7 +323,7 @@ void DcpReader::copy(const DcpEntry& entry, std::size_t number, std::span<const 
 
 void DcpReader::read(const DcpEntry& entry, std::uint64_t offset, std::span<std::byte> out) {
   const std::uint64_t width = dtype_size(entry.dtype);
-  if (offset % width != 0 || out.size() % width != 0) {  // the elements around it
+  if (offset % width != 0 || out.size() % width != 0) {  // read the whole elements around the range
     const std::uint64_t begin = offset / width * width;
     std::vector<std::byte> wide(static_cast<std::size_t>((offset + out.size() + width - 1) / width * width - begin));
     read(entry, begin, wide);
@@ -331,7 +331,7 @@ void DcpReader::read(const DcpEntry& entry, std::uint64_t offset, std::span<std:
     return;
   }
   std::uint64_t at = offset / width;
-  // From each position, the largest box of following elements.
+  // From each position, reads the largest box of consecutive elements.
   while (!out.empty()) {
     const std::uint64_t left = out.size() / width;
     std::vector<std::int64_t> first(entry.sizes.size());
@@ -347,7 +347,7 @@ void DcpReader::read(const DcpEntry& entry, std::uint64_t offset, std::span<std:
       inner /= size;
       first[d] = static_cast<std::int64_t>(rest / inner);
       rest %= inner;
-      if (rest == 0 && left >= inner) {  // the dimensions behind are whole
+      if (rest == 0 && left >= inner) {  // the inner dimensions are complete
         box[d] = static_cast<std::int64_t>(std::min(left / inner, size - static_cast<std::uint64_t>(first[d])));
         for (std::size_t whole = d + 1; whole < entry.sizes.size(); ++whole) {
           first[whole] = 0;

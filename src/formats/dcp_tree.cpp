@@ -1,4 +1,4 @@
-// The state that a directory of shards holds, with a storage for each tensor.
+// DcpReader::tree(): builds the state of a sharded checkpoint, with a storage for each tensor.
 #include <danling/formats/dcp_reader.hpp>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Numbers the storages of tensors inside of a pickled value from `first` on.
+// Renumbers the storages of tensors inside a pickled value from `first` on.
 RecordTree shifted(const RecordTree& tree, std::size_t first) {
   if (tree.is_tensor()) {
     TensorRecord record = tree.tensor();
@@ -47,7 +47,7 @@ TensorRecord DcpReader::add_storage(const DcpEntry& entry) {
 
 RecordTree DcpReader::read_value(const DcpEntry& entry) {
   const DcpChunk& chunk = entry.chunks.front();
-  if (DcpFile& file = open(chunk.file); file.has_hashes()) {  // verifies the bytes, which the archive's reader does not
+  if (DcpFile& file = open(chunk.file); file.has_hashes()) {  // verify here: the archive's reader does not
     std::vector<std::byte> bytes(static_cast<std::size_t>(std::min(chunk.length, file.size())));
     file.read(chunk.offset, bytes);
   }
@@ -78,7 +78,7 @@ const RecordTree& DcpReader::tree() {
   return *tree_;
 }
 
-// {values: the tree with null for each tensor, tensors: a list of names and their keys}
+// `described` is {values: the tree with null for each tensor, tensors: a list of names and their keys}.
 void DcpReader::add_tree(const RecordTree& described) {
   const DcpEntry& own = *find(dcp_tree_name);
   const auto need = [&](bool sound) {
@@ -113,9 +113,9 @@ void DcpReader::add_tree(const RecordTree& described) {
   }
 }
 
-// As Python's set_element does.
+// Builds the tree as Python's set_element does.
 void DcpReader::add_python_tree() {
-  std::size_t fillers = 4 * entries_.size() + 65536;  // null items of lists: a few entries must not make millions
+  std::size_t fillers = 4 * entries_.size() + 65536;  // limit of null items that fill gaps in lists
   for (const auto& entry : entries_) {
     RecordTree value;
     if (entry.is_tensor) {

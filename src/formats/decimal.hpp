@@ -8,8 +8,8 @@
 
 namespace danling::inline v0::formats {
 
-/// Reads the last `count` of the 8 bytes before `end` as decimal digits, all at once; returns false if one is no digit.
-/// From 1 to 8, on little-endian machines.
+/// Parses the last `count` (1 to 8) bytes before `end` as decimal digits, all at once, on little-endian machines; all 8
+/// bytes must be readable. Returns false if one is not a digit.
 inline bool last_digits(const char* end, std::int64_t count, std::uint64_t& value) {
   constexpr std::uint64_t zeros = 0x3030303030303030;
   std::uint64_t bytes = 0;
@@ -20,7 +20,7 @@ inline bool last_digits(const char* end, std::int64_t count, std::uint64_t& valu
   if (((bytes & high) | (((bytes + 0x0606060606060606) & high) >> 4)) != 0x3333333333333333) {
     return false;
   }
-  // Pairs of digits, then pairs of these, then of those.
+  // Combines digits into numbers of two, then four, then eight digits.
   bytes -= zeros;
   bytes = bytes * 10 + (bytes >> 8);
   constexpr std::uint64_t pairs = 0x000000ff000000ff;
@@ -28,8 +28,8 @@ inline bool last_digits(const char* end, std::int64_t count, std::uint64_t& valu
   return true;
 }
 
-/// Reads `-12.5e3` if digits and power of ten are exact doubles, so that one operation rounds correctly (Clinger 1990).
-/// Returns false otherwise, even if the number only has more digits.
+/// Parses a number such as `-12.5e3` if its digits and its power of ten are exact doubles, so one operation rounds
+/// correctly (Clinger 1990). Returns false otherwise, also for a valid number with more digits.
 inline bool simple_decimal(const char* at, const char* end, double& value) {
   static constexpr std::array<double, 23> powers = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
@@ -80,7 +80,7 @@ inline bool simple_decimal(const char* at, const char* end, double& value) {
     }
     power += below ? -exponent : exponent;
   }
-  // 19 digits do not overflow.
+  // Up to 19 digits fit uint64.
   if (at != end || count > 19 || digits > std::uint64_t{1} << 53 || power < -22 || power > 22) {
     return false;
   }

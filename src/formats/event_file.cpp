@@ -38,7 +38,7 @@ std::uint32_t masked_crc(std::string_view bytes) {
 constexpr std::size_t head_size = sizeof(std::uint64_t) + sizeof(std::uint32_t);
 constexpr std::size_t frame_size = head_size + sizeof(std::uint32_t);
 
-/// The fields of a message in the wire format of Protocol Buffers.
+/// Reads the fields of a message in the wire format of Protocol Buffers.
 class Fields {
  public:
   explicit Fields(std::string_view message) : rest_(message) {}
@@ -157,11 +157,11 @@ std::optional<std::string_view> EventFileReader::next() {
     return {};
   }
   record_.resize(head_size);
-  if (position_ != offset_) {  // seeking drops what the stream has read ahead
+  if (position_ != offset_) {  // seek only if needed: it discards the stream's buffer
     file_.clear();
     file_.seekg(static_cast<std::streamoff>(offset_));
   }
-  position_ = size_;  // until the whole record is read
+  position_ = size_;  // forces a seek if the record cannot be read completely
   file_.read(record_.data(), static_cast<std::streamsize>(record_.size()));
   if (!file_) {
     return {};
@@ -233,7 +233,7 @@ int EventFileWriter::write(std::string_view records) noexcept {
   torn_ = false;
   const detail::FileSizeSignalMask quiet;
   std::size_t done = 0;
-  // One write, unless the disk is filling up: then the second one returns the reason.
+  // One write, unless the disk is full: then a second write returns the reason.
   while (done < records.size()) {
     const ssize_t written = ::write(file_, records.data() + done, records.size() - done);
     if (written > 0) {

@@ -16,7 +16,7 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// One call may move at most 2 GiB.
+// Bytes per call, which may read at most 2 GiB.
 constexpr std::size_t kFilePiece = std::size_t{1} << 26;
 
 class Descriptor {
@@ -38,7 +38,7 @@ class Descriptor {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // Without blocking: a pipe without a writer is refused like any other non-file.
+  // O_NONBLOCK: otherwise a pipe without a writer would block instead of being refused.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     fail_system("checkpoint.read", "open", path_, errno);
@@ -116,7 +116,7 @@ PendingAlias::PendingAlias(const std::filesystem::path& existing, std::filesyste
   copy_->finish();
 }
 
-// rename() does nothing when both names are links to one file, so the spare name is removed in every case.
+// Removes the temporary name in every case: rename() does nothing if both names are links to one file.
 PendingAlias::~PendingAlias() { ::unlink(link_.c_str()); }
 
 void PendingAlias::commit() {

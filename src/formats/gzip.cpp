@@ -18,7 +18,7 @@ std::string_view compression_of(std::string_view bytes) {
       return name;
     }
   }
-  // Text may begin with these letters too; in bzip2, a block or the end mark follows the size.
+  // Text may begin with "BZh" too; in bzip2, a block or the end mark follows the size.
   const bool bzip2 = bytes.starts_with("BZh") && bytes.size() > 5 && bytes[3] >= '1' && bytes[3] <= '9' &&
                      (bytes.substr(4).starts_with("1A") || bytes.substr(4).starts_with("\x17\x72"));
   return bzip2 ? "bzip2" : std::string_view();
@@ -77,7 +77,7 @@ void GzipReader::refill() {
   }
 }
 
-// Zeros pad the blocks of some media; skipped, as in Python's gzip.
+// Skips zeros between members, as Python's gzip does: some media pad blocks with them.
 void GzipReader::next_member() {
   refill();
   for (z_stream& z = stream_->z; z.avail_in > 0 && *z.next_in == 0; refill()) {

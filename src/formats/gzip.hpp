@@ -1,4 +1,4 @@
-// Decompression of gzip files, and detection of compressed files.
+// Decompresses gzip files and detects compressed files.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace danling::inline v0::formats {
 
-/// `gzip`, `Zstandard`, `bzip2`, `xz` or `zip`, by the first bytes of a file; empty for anything else.
+/// Returns `gzip`, `Zstandard`, `bzip2`, `xz` or `zip` by the first bytes of a file; empty for anything else.
 std::string_view compression_of(std::string_view bytes);
 
-/// One or more gzip members, piece by piece. Reports the end only after a correct last checksum.
+/// Decompresses one or more gzip members piece by piece. Reports the end only after a correct last checksum.
 class GzipReader {
  public:
   explicit GzipReader(const DataFile& file);
@@ -22,11 +22,11 @@ class GzipReader {
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
 
-  /// Up to `count` further bytes; fewer only at the end. @throws DataError for damage.
+  /// Reads up to `count` further bytes; fewer only at the end. @throws DataError for damage
   std::size_t read(char* out, std::size_t count);
   /// Upper bound of the content's size.
   std::uint64_t limit() const;
-  /// Whether the content ended before its checksum.
+  /// True if the content ended before its checksum.
   bool cut_off() const { return cut_off_; }
 
  private:
@@ -42,7 +42,7 @@ class GzipReader {
   bool cut_off_ = false;
 };
 
-/// The whole content. @throws DataError for damaged or truncated files.
+/// Decompresses the whole file. @throws DataError for damaged or truncated files
 std::string read_gzip(const DataFile& file);
 
 }  // namespace danling::inline v0::formats

@@ -33,7 +33,7 @@ class Content {
     }
   }
 
-  /// Up to `count` further bytes; fewer only at the end.
+  /// Reads up to `count` further bytes; fewer only at the end.
   std::size_t read(std::uint8_t* out, std::size_t count) {
     auto* const to = reinterpret_cast<char*>(out);
     if (gzip_) {
@@ -46,10 +46,10 @@ class Content {
   }
   /// Upper bound of the content's size.
   std::uint64_t limit() const { return gzip_ ? gzip_->limit() : file_.size(); }
-  /// Whether the content ended before its checksum.
+  /// True if the content ended before its checksum.
   bool cut_off() const { return gzip_ && gzip_->cut_off(); }
 
-  /// `[data.idx] parts... (file 'x', why)`.
+  /// Throws `[data.idx] parts... (file 'x', why)`.
   template <class... Parts>
   [[noreturn]] void refuse(std::string_view why, const Parts&... parts) const {
     fail<DataError>("data.idx", parts..., " (file ", quote(file_.path().string()), why.empty() ? "" : ", ", why, ")");
@@ -63,7 +63,7 @@ class Content {
 
 bool is_type(std::uint8_t code) { return code == 0x08 || code == 0x09 || (code >= 0x0b && code <= 0x0e); }
 
-/// `1437 images of 28x28 bytes`, `1437 bytes`, `2x3 float32 numbers`.
+/// Returns a text such as `1437 images of 28x28 bytes`, `1437 bytes` or `2x3 float32 numbers`.
 std::string describe(const IdxArray& array) {
   const char* unit = array.type == IdxType::u8 ? " bytes" : nullptr;
   const std::string numbers = unit != nullptr ? unit : concat(" ", name(array.type), " numbers");
@@ -73,7 +73,7 @@ std::string describe(const IdxArray& array) {
   return join(array.dims, "x") + numbers;
 }
 
-/// Size of the array by the header. Refuses more than the file can hold.
+/// Returns the size of the array by the header. Refuses more than the file can contain.
 std::uint64_t claimed_bytes(const IdxArray& array, const Content& file, std::uint64_t max_bytes) {
   auto total = static_cast<std::uint64_t>(width(array.type));
   for (const std::int64_t dim : array.dims) {

@@ -18,13 +18,13 @@ std::uint8_t luma(int red, int green, int blue) {
   return static_cast<std::uint8_t>((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16);
 }
 
-/// a * b / 255, rounded.
+/// Returns a * b / 255, rounded.
 int multiply(int a, int b) {
   const int product = a * b + 128;
   return ((product >> 8) + product) >> 8;
 }
 
-/// The first bytes of an invalid image, for messages.
+/// Describes the first bytes of an invalid image, for messages.
 std::string begin_of(std::string_view bytes) {
   if (bytes.empty()) {
     return "no bytes";
@@ -58,7 +58,7 @@ ImageFormat require_format(std::string_view bytes) {
   return *format;
 }
 
-/// Position in the stored image of the pixel at row `y`, column `x` of the oriented one.
+/// Maps row `y`, column `x` of the oriented image to the position in the stored image.
 std::pair<std::int64_t, std::int64_t> stored_at(int orientation, std::int64_t y, std::int64_t x, std::int64_t height,
                                                 std::int64_t width) {
   switch (orientation) {
@@ -169,7 +169,7 @@ void check_pixels(const ImageInfo& info, std::uint64_t bytes, std::uint64_t most
   const std::uint64_t pixels = static_cast<std::uint64_t>(info.width) * static_cast<std::uint64_t>(info.height);
   if (pixels > options.max_pixels) {
     fail<DataError>("formats.image", "expected at most ", options.max_pixels, " pixels, got a ", format, " of ",
-                    info.width, "x", info.height, ": raise max_pixels where such images are meant");
+                    info.width, "x", info.height, ": raise max_pixels to allow it");
   }
   if (pixels / most_per_byte > bytes) {
     fail<DataError>("formats.image", "expected a sound ", format, " of ", info.width, "x", info.height, ", got ", bytes,

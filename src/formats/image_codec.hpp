@@ -1,4 +1,4 @@
-// Common parts of the image decoders.
+// Shared functions of the image decoders.
 #pragma once
 
 #include <csetjmp>
@@ -11,14 +11,14 @@
 
 namespace danling::inline v0::formats {
 
-/// Pixel layout of a decoder's output.
+/// Pixel layout of a decoder's output; the values are bytes per pixel, except inverted_cmyk.
 enum class PixelLayout { gray = 1, gray_alpha = 2, rgb = 3, rgba = 4, inverted_cmyk = 5 };
 
 inline std::int64_t layout_channels(PixelLayout layout) {
   return layout == PixelLayout::inverted_cmyk ? 4 : static_cast<std::int64_t>(layout);
 }
 
-/// Number of `channels` for an image with `as_is` channels.
+/// Returns the number of channels to decode for an image with `as_is` channels.
 inline std::int64_t num_channels(ImageChannels channels, std::int64_t as_is) {
   return channels == ImageChannels::as_is  ? as_is
          : channels == ImageChannels::gray ? 1
@@ -30,10 +30,10 @@ inline std::int64_t num_channels(ImageChannels channels, std::int64_t as_is) {
 void convert_row(const std::uint8_t* in, PixelLayout layout, std::int64_t width, std::int64_t channels,
                  std::uint8_t* out);
 
-/// The EXIF orientation in the first directory of a TIFF header; 1 without one.
+/// Returns the EXIF orientation in the first directory of a TIFF header; 1 if there is none.
 int exif_orientation(std::string_view tiff);
 
-/// Refuses more pixels than allowed, or than `bytes` can hold at `most_per_byte`.
+/// Refuses more pixels than allowed, or than `bytes` can encode at `most_per_byte` pixels per byte.
 void check_pixels(const ImageInfo& info, std::uint64_t bytes, std::uint64_t most_per_byte,
                   const ImageDecodeOptions& options, std::string_view format);
 

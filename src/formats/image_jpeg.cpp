@@ -1,4 +1,4 @@
-// JPEG images through libjpeg's plain interface, also libjpeg-turbo's.
+// Decodes JPEG images by the interface that libjpeg and libjpeg-turbo share.
 #ifdef DANLING_WITH_IMAGES
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <jpeglib.h>
-// Must follow it.
+// Must follow jpeglib.h.
 #include <jerror.h>
 
 #include "image_codec.hpp"
@@ -17,14 +17,15 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// A Huffman code has at least one bit, and each 8x8 block of the full-resolution component at least one code.
+// A Huffman code has at least one bit; each 8x8 block of the full-resolution component has at least one code.
 constexpr std::uint64_t most_pixels_per_byte = std::uint64_t{8} * 64;
-// A progressive image has about ten; each costs a pass over all its blocks, however few bytes it has.
+// A progressive image has about ten scans. Each costs a pass over all blocks, even if it has few bytes.
 constexpr int max_scans = 200;
 constexpr int exif_marker = JPEG_APP0 + 1;
 constexpr std::string_view exif_head("Exif\0\0", 6);
 
-/// libjpeg's objects. Its errors jump to `jump` with their text in `message`; functions that set it hold no resources.
+/// libjpeg's objects. Errors store their text in `message` and jump to `jump`; functions that set `jump` own no
+/// resources.
 struct JpegState {
   jpeg_decompress_struct decompress{};
   jpeg_error_mgr errors{};
@@ -50,8 +51,8 @@ void jpeg_failed(j_common_ptr common) {
   std::longjmp(state.jump, 1);
 }
 
-// Warnings without missing pixels: stray bytes, and markers of unknown versions. Many cameras and programs write such
-// files.
+// Returns true for warnings that lose no pixels: stray bytes, and markers of unknown versions. Many cameras and
+// programs write such files.
 bool is_harmless(int warning) {
   return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_JFIF_MAJOR || warning == JWRN_ADOBE_XFORM ||
          warning == JWRN_NOT_SEQUENTIAL;
@@ -67,7 +68,7 @@ void jpeg_prints(j_common_ptr) {}
 
 void source_begins(j_decompress_ptr) {}
 
-// All bytes were passed at the beginning: the file is truncated.
+// libjpeg got all bytes at the beginning; if it requests more, the file is truncated.
 boolean source_has_no_more(j_decompress_ptr decompress) {
   static constexpr std::array<JOCTET, 2> end = {0xff, JPEG_EOI};
   JpegState& state = state_of(reinterpret_cast<j_common_ptr>(decompress));
@@ -105,7 +106,7 @@ void progress_made(j_common_ptr common) {
 }
 }  // extern "C"
 
-// Each of the following returns false after an error.
+// Each of the following functions returns false after an error.
 
 bool read_header(JpegState& state, std::string_view bytes, bool save_exif) {
   if (setjmp(state.jump) != 0) {
@@ -154,7 +155,7 @@ bool read_rows(JpegState& state, std::uint8_t* out, std::size_t row_bytes) {
   return true;
 }
 
-/// Reads rows through `row`, converting the layout.
+/// Reads each row into `row` and converts it into `out`.
 bool convert_rows(JpegState& state, std::uint8_t* row, PixelLayout layout, std::uint8_t* out, std::int64_t width,
                   std::int64_t channels) {
   if (setjmp(state.jump) != 0) {
@@ -170,7 +171,7 @@ bool convert_rows(JpegState& state, std::uint8_t* row, PixelLayout layout, std::
   return true;
 }
 
-/// Reads to the end marker, to detect data missing or damaged behind the last row.
+/// Reads to the end marker, to detect missing or damaged data behind the last row.
 bool finish(JpegState& state) {
   if (setjmp(state.jump) != 0) {
     return false;
@@ -211,7 +212,7 @@ PixelLayout choose_layout(jpeg_decompress_struct& decompress, ImageChannels chan
     case JCS_CMYK:
     case JCS_YCCK:
       decompress.out_color_space = JCS_CMYK;
-      return PixelLayout::inverted_cmyk;  // as all programs write it, with or without a marker
+      return PixelLayout::inverted_cmyk;  // all programs write inverted CMYK, with or without a marker
     case JCS_YCbCr:
       if (channels == ImageChannels::gray) {
         decompress.out_color_space = JCS_GRAYSCALE;

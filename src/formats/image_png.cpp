@@ -1,4 +1,4 @@
-// PNG images through libpng.
+// Decodes PNG images by libpng.
 #ifdef DANLING_WITH_IMAGES
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 // Deflate's maximum ratio.
 constexpr std::uint64_t most_bits_per_byte = std::uint64_t{8} * 1032;
 
-/// libpng's objects. Its errors jump to its jump buffer with their text in `message`; functions that set it hold no
-/// resources.
+/// libpng's objects. Errors store their text in `message` and jump to libpng's jump buffer; functions that set it own
+/// no resources.
 struct PngState {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -42,7 +42,7 @@ void png_failed(png_structp png, png_const_charp message) {
   png_longjmp(png, 1);
 }
 
-// Warnings concern chunks without pixels; damage to others is an error.
+// Ignores warnings: they concern chunks without pixels. Damage to other chunks is an error.
 void png_warned(png_structp, png_const_charp) {}
 
 void png_reads(png_structp png, png_bytep out, std::size_t count) {
@@ -56,7 +56,7 @@ void png_reads(png_structp png, png_bytep out, std::size_t count) {
 }
 }  // extern "C"
 
-// Each of the following returns false after an error.
+// Each of the following functions returns false after an error.
 
 bool read_header(PngState& state) {
   state.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state, png_failed, png_warned);
@@ -69,7 +69,7 @@ bool read_header(PngState& state) {
     return false;
   }
   png_set_read_fn(state.png, &state, png_reads);
-  // Skips texts, profiles and EXIF unread, whatever their size: libpng would allocate the declared size before reading.
+  // Skips texts, profiles and EXIF: libpng would allocate their declared size before reading them.
   png_set_keep_unknown_chunks(state.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   static constexpr std::array<png_byte, 5> used = {'t', 'R', 'N', 'S', 0};
   png_set_keep_unknown_chunks(state.png, PNG_HANDLE_CHUNK_AS_DEFAULT, used.data(), 1);
@@ -77,8 +77,8 @@ bool read_header(PngState& state) {
   return true;
 }
 
-/// The first valid eXIf chunk before the pixels; empty without one. (PNG specification: length, type, data, CRC of
-/// both)
+/// Returns the first valid eXIf chunk before the pixels; empty if there is none. (PNG specification: a chunk is length,
+/// type, data, and the CRC of type and data.)
 std::string_view exif_of(std::string_view png) {
   constexpr std::size_t around = 12;
   const auto number = [&](std::size_t at) {
@@ -117,12 +117,12 @@ ImageInfo info_of(const PngState& state) {
   return info;
 }
 
-/// Sets libpng's output to 8 bits per number in `channels`, keeping the file's colours.
+/// Sets libpng's output to `channels` of 8 bits in the file's colours.
 bool start(PngState& state, std::int64_t channels, bool has_color, std::size_t& row_bytes) {
   if (setjmp(png_jmpbuf(state.png)) != 0) {
     return false;
   }
-  png_set_expand(state.png);  // palettes, fewer than 8 bits, transparent colours
+  png_set_expand(state.png);  // expands palettes, fewer than 8 bits, and transparent colours
   png_set_strip_16(state.png);
   if (channels >= 3 && !has_color) {
     png_set_gray_to_rgb(state.png);

@@ -29,7 +29,7 @@ void JsonParser::unexpected(std::string_view wanted) const {
   if (at_ == end_) {
     refuse(at_, concat("expected JSON, got a text that ends where ", wanted, " belongs"));
   }
-  // As many characters as one word.
+  // The message quotes one word.
   const char* to = at_ + 1;
   while (to < end_ && to - at_ < 20 && static_cast<unsigned char>(*to) > ' ' && *to != ',' && *to != ']' &&
          *to != '}') {
@@ -127,7 +127,7 @@ double JsonParser::parse_double(const char* begin, const char* end) const {
   if (simple_decimal(begin, end, value) || std::from_chars(begin, end, value).ec == std::errc()) {
     return value;
   }
-  // Overflow and underflow, which from_chars does not distinguish: strtod rounds the latter.
+  // from_chars does not distinguish overflow from underflow; strtod rounds on underflow.
   static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
   const std::string text(begin, end);
   value = ::strtod_l(text.c_str(), nullptr, c_locale);
@@ -184,7 +184,7 @@ JsonParser::Text JsonParser::special_string(const char* begin) {
   return changed ? Text{unescaped_, false} : Text{plain, true};
 }
 
-/// Appends the character of the escape at `at_`.
+/// Appends the character of the escape sequence at `at_`.
 void JsonParser::escape() {
   static constexpr std::string_view names = "\"\\/bfnrt";
   static constexpr std::string_view values = "\"\\/\b\f\n\r\t";
@@ -196,7 +196,7 @@ void JsonParser::escape() {
     return;
   }
   if (at_ == end_ || *at_ != 'u') {
-    refuse(begin, "expected JSON, got a '\\' that no character to escape follows");
+    refuse(begin, "expected JSON, got a '\\' without a character to escape");
   }
   ++at_;
   std::uint32_t code = hex();
@@ -212,7 +212,7 @@ void JsonParser::escape() {
   append_utf8(code, unescaped_);
 }
 
-/// The value of four hexadecimal digits.
+/// Reads four hexadecimal digits.
 std::uint32_t JsonParser::hex() {
   std::uint32_t code = 0;
   const char* const end = end_ - at_ < 4 ? end_ : at_ + 4;

@@ -15,20 +15,20 @@
 
 namespace danling::inline v0::formats {
 
-/// An error in a text, thrown by `JsonParser`; callers add the text's file and line.
+/// An error in a JSON text, thrown by `JsonParser`; callers add file and line.
 struct JsonFault {
   std::string what;
   /// In bytes from 1; 0 without a position.
   std::size_t column;
 };
 
-/// Throws a DataError. `source` is such as `file 'x', line 3`.
+/// Throws a DataError. `source` is a text such as `file 'x', line 3`.
 [[noreturn]] void fail_json(const JsonFault& fault, std::string_view source);
 
-/// The keys of one object. A few are compared, if they share bits; many are hashed.
+/// The keys of one object, to detect repeated keys. Up to 16 are compared if their bits collide; more are hashed.
 class JsonKeys {
  public:
-  /// Whether `key` is new. Its characters must stay in place.
+  /// Adds `key`, whose characters must stay in place. Returns false if it was added before.
   bool add(std::string_view key) {
     if (size_ == few_.size()) {
       if (many_.empty()) {
@@ -59,13 +59,13 @@ class JsonKeys {
 };
 
 /// Reads values in sequence and passes them to a sink: `null()`, `boolean(b)`, `integer(i)`, `number(d)` and
-/// `text(view, lasting)`, where views last until the next call unless `lasting`, then as long as the text; `object()`
-/// returns an object with `member(key, lasting)`, the sink of a member, and `list()` one with `item()`.
+/// `text(view, lasting)`. A view is valid until the next call; if `lasting`, as long as the text. `object()` returns an
+/// object whose `member(key, lasting)` returns the sink of a member; `list()` returns one with `item()`.
 class JsonParser {
  public:
   explicit JsonParser(bool allow_nan) : allow_nan_(allow_nan) {}
 
-  /// All of `text`, with or without a byte order mark, as one value. @throws JsonFault.
+  /// Reads all of `text`, with or without a byte order mark, as one value. @throws JsonFault
   template <class Sink>
   void parse(std::string_view text, Sink sink) {
     begin_ = text.data();
@@ -202,7 +202,7 @@ class JsonParser {
       ++at_;
     }
   }
-  /// Skips blanks, and `wanted` if it is next; returns whether it was.
+  /// Skips blanks, then `wanted` if it is next. Returns true if it was.
   bool is_next(char wanted) {
     skip_blanks();
     const bool is = at_ < end_ && *at_ == wanted;
@@ -227,7 +227,7 @@ class JsonParser {
     return special_string(begin);
   }
 
-  /// The first quote, backslash, control character or non-ASCII byte.
+  /// Finds the first quote, backslash, control character or non-ASCII byte.
   static const char* find_special(const char* at, const char* end) {
     while (end - at >= 16) {
       if (const std::uint32_t found = special_in_string(at); found != 0) {
@@ -241,13 +241,13 @@ class JsonParser {
     return at;
   }
 
-  // The rest, in json_parser.cpp, is rare or slow anyway.
+  // The following functions, in json_parser.cpp, are called rarely or are slow anyway.
   Text special_string(const char* begin);
   void escape();
   std::uint32_t hex();
   void word(std::string_view wanted);
   double not_finite();
-  /// Whether it is an integer.
+  /// Reads any other number; returns true if it is an integer.
   bool other_number(std::int64_t& integer, double& number);
   double parse_double(const char* begin, const char* end) const;
   [[noreturn]] void unexpected(std::string_view wanted) const;

@@ -25,7 +25,7 @@ struct JsonRows::Nothing {
   Nothing item() { return {}; }
 };
 
-/// JsonParser's sink for the value of a member; discards ignored ones.
+/// JsonParser's sink for the value of a member; discards the values of ignored members.
 struct JsonRows::Value {
   JsonRows& rows;
   Member* member;
@@ -112,7 +112,7 @@ std::size_t JsonRows::add_column(const std::string& name) {
   return columns_.size() - 1;
 }
 
-/// A column is a member with its whole name, dots included, or a nested member along its path.
+/// Adds a column: a member with this whole name, dots included, or a nested member along this path.
 void JsonRows::select(Member& at, std::string_view path, std::size_t column) {
   const auto member_of = [&](std::string_view key) -> Member& {
     Member* const found = find(at, key);
@@ -139,7 +139,7 @@ JsonRows::Member& JsonRows::add_member(Member& parent, std::string_view key) {
   return added;
 }
 
-/// The member of that key; null if no column reads it.
+/// Finds the member of that key; returns null if no column reads it.
 JsonRows::Member* JsonRows::find(Member& parent, std::string_view key) {
   const std::size_t count = parent.members.size();
   Member* found = nullptr;
@@ -180,7 +180,7 @@ std::size_t JsonRows::new_column(const Member& member) {
   return column;
 }
 
-/// Limits the table's size: lines with many different members could exceed memory.
+/// Limits the number of columns: lines with many different members could exceed memory.
 void JsonRows::check_room(const std::string& name) const {
   const std::uint64_t cells = static_cast<std::uint64_t>(file_.size()) * (columns_.size() + 1);
   if (cells > (std::uint64_t{1} << 16) + 4 * file_.bytes()) {

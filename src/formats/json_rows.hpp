@@ -1,4 +1,4 @@
-// Reads lines of JSON into columns.
+// JsonRows: reads lines of JSON into columns.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace danling::inline v0::formats {
 
-/// A run of lines as columns. Moves values from the text into their columns, without a tree.
+/// Consecutive lines as columns. Stores values directly in columns, without a tree.
 class JsonRows {
  public:
   JsonRows(const JsonLinesFile& file, const JsonTableOptions& options);
 
-  /// Reads the records from `begin` to `end`. @throws DataError or JsonFault: not necessarily for the first invalid
-  /// line, nor its first error.
+  /// Reads the records from `begin` to `end`. @throws DataError or JsonFault, not necessarily for the first invalid
+  /// line or the first error
   void read(std::int64_t begin, std::int64_t end);
-  /// The same line by line, checking each as JSON before its values. @throws DataError that names the line.
+  /// As read(), but validates each line as JSON before it reads its values. @throws DataError with the line
   void read_in_order(std::int64_t begin, std::int64_t end);
-  /// Appends the rows of `next`; returns whether their types fit.
+  /// Appends the rows of `next`; returns false if their types do not fit.
   bool append(JsonRows&& next);
 
   std::vector<Column> finish() &&;
@@ -34,7 +34,7 @@ class JsonRows {
  private:
   static constexpr std::size_t none = ~std::size_t{0};
 
-  /// One key of the objects at one position of every row, and its column.
+  /// A key at one position in the objects of all rows, and its column.
   struct Member {
     std::string key = {};
     const Member* parent = nullptr;
@@ -43,7 +43,7 @@ class JsonRows {
     std::size_t place = 0;  // position among the parent's members
     std::vector<std::unique_ptr<Member>> members = {};
     std::unordered_map<std::string_view, Member*> by_key = {};  // for many members
-    std::size_t next = 0;                                       // objects mostly have their keys in the same order
+    std::size_t next = 0;                                       // expected member: most objects have equal key order
   };
   enum class Kind { unset, null, boolean, integer, number, text, object, list };
   struct Cell {
@@ -53,7 +53,7 @@ class JsonRows {
     double number = 0;
     std::string_view text = {};
   };
-  /// A value that waits for the end of its line.
+  /// A value that is stored at the end of its line.
   struct Candidate {
     Cell cell = {};
     std::string copy = {};
@@ -84,7 +84,7 @@ class JsonRows {
   JsonParser parser_;
   Member root_;
   std::int64_t record_ = 0;  // the current line
-  std::size_t rows_ = 0;     // number of lines before it
+  std::size_t rows_ = 0;     // number of rows before the current line
   std::vector<std::string> names_;
   std::vector<ColumnBuilder> columns_;
   std::vector<std::size_t> filled_;    // number of rows in each column

@@ -15,7 +15,7 @@
 namespace danling::inline v0::formats {
 namespace {
 
-/// Reads all lines, in blocks on several threads; nothing if one does not fit.
+/// Reads all lines, in blocks on several threads; returns nullopt if a line is invalid or its types do not fit.
 std::optional<JsonRows> read_blocks(const JsonLinesFile& file, const JsonTableOptions& options, const Blocks& blocks) {
   const auto size = static_cast<std::size_t>(file.size());
   const std::size_t count =
@@ -46,7 +46,7 @@ Table read_json_lines_in(const std::filesystem::path& path, const JsonTableOptio
   const JsonLinesFile file(path, {.allow_nan = options.allow_nan});
   std::optional<JsonRows> rows = read_blocks(file, options, blocks);
   if (!rows) {
-    // Repeated, to report the error of the first line.
+    // Reads again in order, to report the first error.
     rows.emplace(file, options);
     rows->read_in_order(0, file.size());
   }

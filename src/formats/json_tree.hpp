@@ -1,4 +1,4 @@
-// Parses JSON text into a tree of any kind.
+// Parses JSON text into a Tree with any tensor type.
 #pragma once
 
 #include <cstdint>

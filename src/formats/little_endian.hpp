@@ -16,7 +16,7 @@ void put_little(std::string& out, T value) {
   }
 }
 
-/// The integer at `offset`; the caller has checked that it is inside.
+/// Returns the integer at `offset`; the caller checks the range.
 template <std::unsigned_integral T>
 T get_little(std::string_view bytes, std::size_t offset) {
   std::uint64_t value = 0;

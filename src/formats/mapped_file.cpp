@@ -28,7 +28,7 @@ MappedFile::MappedFile(std::filesystem::path path, Access access, std::string_vi
     }
     fail<DataError>(where_, "expected a readable file, got ", quote(path_.string()), ": ", why);
   };
-  // O_NONBLOCK: a named pipe must not block before it is refused.
+  // O_NONBLOCK: otherwise a named pipe would block before it can be refused.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     refuse(reason_of(errno));

@@ -53,7 +53,7 @@ std::string_view kind_name(char code) {
   }
 }
 
-/// The header: the text of a Python dict with `descr`, `fortran_order` and `shape`.
+/// Parses the header: the text of a Python dict with `descr`, `fortran_order` and `shape`.
 class NpyHeader {
  public:
   NpyHeader(std::string_view text, std::string_view source) : text_(text), source_(source) {}
@@ -210,7 +210,7 @@ NpyArray parse_npy(std::span<const std::byte> content, std::string_view source) 
     refuse("expected a .npy file, which begins with \\x93NUMPY, got ",
            text.empty()           ? std::string("an empty one")
            : compression.empty()  ? quote(text.substr(0, kMagic.size()))
-           : compression == "zip" ? std::string("zip: name an .npz archive to the reader of those")
+           : compression == "zip" ? std::string("zip: read an .npz archive by npz_dataset")
                                   : concat(compression, ": decompress it first"));
   }
   const unsigned major = text.size() > kMagic.size() ? static_cast<unsigned char>(text[kMagic.size()]) : 0;
@@ -230,7 +230,7 @@ NpyArray parse_npy(std::span<const std::byte> content, std::string_view source) 
   NpyHeader header(text.substr(prefix, static_cast<std::size_t>(length)), source);
   NpyArray array = header.read();
   array.offset = prefix + length;
-  // Sizes of zero count as one, so that no part of the shape can overflow either.
+  // Counts sizes of zero as one, so that no part of the shape can overflow.
   auto most = static_cast<std::int64_t>(dtype_size(array.dtype));
   bool empty = false;
   for (const std::int64_t size : array.sizes) {

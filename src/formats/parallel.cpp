@@ -35,12 +35,12 @@ void parallel_for(std::size_t count, std::size_t threads, const std::function<vo
   std::vector<std::thread> helpers;
   helpers.reserve(threads);
   {
-    const detail::SignalMask quiet;  // a program's signal handlers run on its threads only
+    const detail::SignalMask quiet;  // signal handlers must run only on the program's threads
     try {
       while (helpers.size() + 1 < threads) {
         helpers.emplace_back(run);
       }
-    } catch (const std::system_error&) {  // no more threads for this process: continue with fewer
+    } catch (const std::system_error&) {  // the process has no thread left: continue with fewer
     }
   }
   run();

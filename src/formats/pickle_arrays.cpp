@@ -1,4 +1,4 @@
-// Arrays and scalars of numpy from its pickles: little-endian numbers, no objects.
+// Reads pickled arrays and scalars of NumPy: little-endian numbers, no objects.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -66,7 +66,7 @@ DType PickleObjects::array_dtype(std::uint32_t number) const {
   return static_cast<DType>(node(number, Kind::array_dtype).integer);
 }
 
-// (version, byte order, subarray, names, fields, size, alignment, flags[, metadata])
+// The state is (version, byte order, subarray, names, fields, size, alignment, flags[, metadata]).
 void PickleObjects::check_array_dtype(DType dtype, std::uint32_t state) const {
   const auto& parts = tuple(state);
   check_arguments(parts.size() >= 5, "a dtype", parts.size());
@@ -91,7 +91,7 @@ std::uint32_t PickleObjects::add_array(DType dtype, std::uint32_t shape, std::ui
     refuse("an array whose bytes fit its shape [", join(sizes), "] of ", dtype_name(dtype), ", got ", bytes.size(),
            " bytes");
   }
-  // In bytes. Unused for an empty array.
+  // Strides in bytes; unused for an empty array.
   std::vector<std::int64_t> strides(sizes.size());
   auto stride = static_cast<std::int64_t>(dtype_size(dtype));
   for (std::size_t i = 0; i < sizes.size() && count > 0; ++i) {
@@ -124,7 +124,7 @@ std::uint32_t PickleObjects::add_array_number(DType dtype, std::string_view byte
   for (std::size_t i = bytes.size(); i-- > 0;) {
     bits = (bits << 8) | static_cast<unsigned char>(bytes[i]);
   }
-  // Shifting up and down keeps the sign of an integer narrower than 64 bits.
+  // Shifting up and down extends the sign of an integer narrower than 64 bits.
   const auto unused = static_cast<unsigned>(64 - 8 * bytes.size());
   switch (dtype) {
     case DType::boolean:

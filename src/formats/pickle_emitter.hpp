@@ -30,7 +30,7 @@ class PickleEmitter {
 
   void put(Op op) { out_.push_back(static_cast<char>(op)); }
 
-  // Content of a memo entry: 't' text, 'g' global.
+  // Emits a reference to a memo entry, if there is one. `kind`: 't' text, 'g' global.
   bool get_memo(char kind, std::string_view text) {
     const auto found = memo_.find(std::string(1, kind).append(text));
     if (found == memo_.end()) {
@@ -64,7 +64,7 @@ class PickleEmitter {
     out_.append(text);
   }
 
-  // Text that probably repeats: keys, and the words of tensors.
+  // Emits a text that probably repeats: a key, or a word of a tensor's description.
   void word(std::string_view value) {
     if (!get_memo('t', value)) {
       text(value);
@@ -92,7 +92,7 @@ class PickleEmitter {
       put(Op::binint);
       put_little(out_, static_cast<std::uint32_t>(value));
     } else {
-      // Two's complement in the fewest bytes that keep the sign.
+      // Two's complement in the fewest bytes that preserve the sign.
       std::string bytes;
       put_little(bytes, static_cast<std::uint64_t>(value));
       const char fill = value < 0 ? '\xff' : '\0';
@@ -115,7 +115,7 @@ class PickleEmitter {
 
   void boolean(bool value) { put(value ? Op::newtrue : Op::newfalse); }
 
-  // Protocol 2 has no bytes; Python writes them as text to be encoded.
+  // Protocol 2 has no bytes type; like Python, emits text and a call that encodes it.
   void bytes(const std::string& data) {
     global("_codecs", "encode");
     const std::string utf8 = latin1_to_utf8(data);

@@ -8,7 +8,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
     std::string_view name;
     Callable callable;
   };
-  // Supported Python globals. None is called: we construct each value.
+  // Supported Python globals. The reader calls none of them; it constructs each value itself.
   static constexpr Named kNamed[] = {
       // torch.save of tensors, state dicts, parameters and buffers
       {"collections", "OrderedDict", Callable::ordered_dict},
@@ -22,7 +22,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"torch.storage", "UntypedStorage", Callable::untyped_storage},
       {"torch", "Size", Callable::size},
       {"torch", "device", Callable::device},
-      // bytes, bytearrays and sets in protocol 2; and containers in metrics and samplers
+      // bytes, bytearrays and sets in protocol 2; containers in metrics and samplers
       {"_codecs", "encode", Callable::encode},
       {"__builtin__", "bytearray", Callable::make_bytes},
       {"builtins", "bytearray", Callable::make_bytes},
@@ -41,7 +41,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"builtins", "int", Callable::plain_type},
       {"__builtin__", "float", Callable::plain_type},
       {"builtins", "float", Callable::plain_type},
-      // numpy's random state in DanLing's checkpoints, and numpy numbers; before and since numpy 2
+      // NumPy's random state in DanLing's checkpoints, and NumPy numbers; names before and since NumPy 2
       {"numpy.core.multiarray", "_reconstruct", Callable::array_reconstruct},
       {"numpy._core.multiarray", "_reconstruct", Callable::array_reconstruct},
       {"numpy.core.multiarray", "scalar", Callable::array_scalar},
@@ -50,7 +50,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"numpy._core.numeric", "_frombuffer", Callable::array_from_buffer},
       {"numpy", "ndarray", Callable::array_class},
       {"numpy", "dtype", Callable::array_dtype},
-      // The strategies in the state of DanLing's scheduler: its methods by name.
+      // the strategies in the state of DanLing's scheduler: methods by name
       {"__builtin__", "getattr", Callable::method_name},
       {"builtins", "getattr", Callable::method_name},
       {"danling.optim.lr_scheduler.lr_scheduler", "LRScheduler", Callable::scheduler_class},
@@ -99,7 +99,7 @@ std::optional<Global> find_record_class(std::string_view module, std::string_vie
       // before PyTorch 2.3
       {"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"},
       {"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"},
-      // in fields that are not read
+      // in fields that the reader ignores
       {"torch.serialization", "_get_layout"},
       {"pathlib", "PosixPath"},
       {"pathlib", "WindowsPath"},

@@ -24,7 +24,7 @@ enum class Callable : std::uint8_t {
   rebuild_parameter_with_state,
   rebuild_from_type,  // a tensor with attributes, which are dropped
   tensor_class,       // only named by rebuild_from_type
-  array_reconstruct,  // numpy's: an array filled by its state
+  array_reconstruct,  // NumPy's: an array that its state fills
   array_from_buffer,
   array_scalar,
   array_class,  // only named by array_reconstruct
@@ -36,19 +36,19 @@ enum class Callable : std::uint8_t {
   typed_storage,    // FloatStorage and the like: only named in the identity of a storage
   untyped_storage,
   dtype,
-  record,  // a class of known fields: read_records() returns its objects as maps
+  record,  // a class of known fields: read_record_objects() returns its objects as maps
 };
 
 struct Global {
   Callable callable;
   DType dtype = DType::uint8;
-  std::string_view name = {};  // of a `record`
+  std::string_view name = {};  // name of the class, for a `record`
 };
 
-/// The global of `module.name`, or nothing if it is not on the list.
+/// Returns the global `module.name`, or nullopt if it is not on the list.
 std::optional<Global> find_global(std::string_view module, std::string_view name);
 
-/// A class whose objects are in the metadata of torch.distributed.checkpoint, or nothing.
+/// Returns a class of the metadata of torch.distributed.checkpoint, or nullopt.
 std::optional<Global> find_record_class(std::string_view module, std::string_view name);
 
 }  // namespace danling::inline v0::formats::pickle

@@ -95,7 +95,7 @@ RecordTree::Map PickleGraph::convert_map(const std::vector<std::uint32_t>& pairs
   check_depth(depth);
   RecordTree::Map out;
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    // In a growing table, with an index beside it; the table's content is charged once with the value.
+    // Charges an entry of a growing table and of its index. The value's part is charged once, with the value.
     charge(2 * sizeof(RecordTree::Entry) - sizeof(RecordTree) + sizeof(Key) + 2 * kBlock);
     const Node& key = nodes_[pairs[i]];
     if (key.kind != Kind::text && key.kind != Kind::integer) {

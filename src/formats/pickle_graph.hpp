@@ -1,5 +1,5 @@
-// The values of a pickle during reading. Nodes in one table, referred to by number: pickles share values and even
-// contain cycles, trees cannot. At the end the nodes are copied into a tree.
+// PickleGraph: the values of a pickle during reading. They are nodes of one table and refer to each other by number,
+// since pickles share values and may contain cycles, unlike trees. At the end the nodes are copied into a tree.
 #pragma once
 
 #include <danling/core/error.hpp>
@@ -26,7 +26,7 @@ enum class Kind : std::uint8_t {
   tensor,
   storage,
   global,
-  array,  // numpy's, without its state
+  array,  // a NumPy array without its state
   array_dtype,
   record
 };
@@ -49,19 +49,19 @@ inline constexpr const char* kKindNames[] = {"None",
 
 struct Node {
   Kind kind = Kind::none;
-  bool ordered = false;  // for a map: one that may have attributes, such as an OrderedDict
+  bool ordered = false;  // for a map: may have attributes, as an OrderedDict may
   // A bool or an integer, the bits of a number, a DType, or an index into the table of the kind.
   std::int64_t integer = 0;
 };
 
-/// A storage as named by one tensor.
+/// A reference of a tensor to a storage.
 struct StorageUse {
   std::size_t storage;
   bool typed;
   DType dtype;
 };
 
-/// An object of a known class: its name, and the number of its state.
+/// An object of a known class: the name of the class, and the number of the node with its state.
 struct RecordObject {
   std::string_view name;
   std::uint32_t state;
@@ -69,8 +69,8 @@ struct RecordObject {
 
 class PickleGraph {
  public:
-  /// The memory limit grows with `stored_size`, the input's size in its file: less than `input_size` when it is
-  /// compressed. `source` names the input in messages.
+  /// The memory limit is proportional to `stored_size`, the input's size in its file, which is less than `input_size`
+  /// if compressed. `source` names the input in messages.
   PickleGraph(std::size_t input_size, std::uint64_t stored_size, std::string_view source)
       : stored_size_(stored_size),
         compressed_(stored_size < input_size),
@@ -83,10 +83,11 @@ class PickleGraph {
     fail<CheckpointError>("checkpoint.read", "expected ", parts..., " (", source_, ", byte ", op_at_, ")");
   }
 
-  // Overhead of a heap block.
+  // Overhead of a heap block, in bytes.
   static constexpr std::uint64_t kBlock = 32;
 
-  // Charges memory against the limit. A growing table may have capacity for twice its content: its entries count twice.
+  // Charges memory against the limit. Callers count table entries twice, since a growing table may have twice the
+  // capacity.
   void charge(std::uint64_t amount) {
     if (amount > budget_) {
       refuse("values in proportion to ", stored_size_, compressed_ ? " compressed" : "",
@@ -121,7 +122,7 @@ class PickleGraph {
     return globals_[static_cast<std::size_t>(node(number, Kind::global).integer)];
   }
 
-  /// The value of a node and its children. @throws CheckpointError for cycles and deep nesting
+  /// Copies a node and its children into a tree. @throws CheckpointError for cycles and deep nesting
   RecordTree tree(std::uint32_t root) { return convert(root, 0); }
 
   std::size_t op_at_ = 0;  // position of the current opcode, for messages

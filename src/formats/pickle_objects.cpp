@@ -84,7 +84,7 @@ void PickleObjects::call(const Global& function, std::uint32_t arguments_node) {
       call(rebuild, arguments[2]);
       return;
     }
-    case Callable::record:  // an enumeration, a path: its arguments are its state
+    case Callable::record:  // an enumeration or a path: the arguments are the state
       push_entry(Kind::record, records_, RecordObject{function.name, arguments_node});
       return;
     case Callable::array_reconstruct:
@@ -182,7 +182,7 @@ void PickleObjects::build(std::uint32_t state_node) {
   if (target.kind == Kind::array_dtype) {
     check_array_dtype(static_cast<DType>(target.integer), state_node);
   } else if (target.kind == Kind::array) {
-    // (version, shape, dtype, whether column by column, bytes); the first version had no number.
+    // (version, shape, dtype, column_major, bytes); the first version of the format had no number.
     const auto& state = tuple(state_node);
     check_arguments(state.size() == 5 || state.size() == 4, "an array", state.size());
     const auto* parts = &state[state.size() - 4];

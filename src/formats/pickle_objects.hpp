@@ -1,5 +1,5 @@
-// Creates the objects of a pickle: tensors, their storages, and the few plain values that Python writes as calls. The
-// operands are on a stack.
+// PickleObjects: creates tensors, their storages, and the plain values that Python pickles as calls. Operands are on a
+// stack.
 #pragma once
 
 #include <span>
@@ -83,15 +83,15 @@ class PickleObjects : protected PickleGraph {
     push_entry(kind, items_, std::move(items));
   }
 
-  /// Refuses unknown globals.
+  /// Pushes a global; refuses unknown ones.
   void push_global(std::string_view module, std::string_view name);
-  /// `id`: ('storage', class, key, location, number of elements); the location is ignored.
+  /// Pushes a storage. `id` is ('storage', class, key, location, number of elements); the location is ignored.
   void push_storage(const std::vector<std::uint32_t>& id);
-  /// Pushes the result of the function for the arguments, a tuple.
+  /// Pushes the result of a function; the arguments node is a tuple.
   void call(const pickle::Global& function, std::uint32_t arguments_node);
   /// Pushes an empty dict for a dict class, None for chanfig's NULL, and an object of a known class.
   void make_object(const pickle::Global& type, std::uint32_t arguments_node);
-  /// Applies a state to the value on top of the stack: fills an array; drops attributes of a dict.
+  /// Applies a state to the value on top of the stack: fills an array, drops the attributes of a dict.
   void build(std::uint32_t state_node);
 
   std::vector<std::uint32_t> stack_;
@@ -100,7 +100,7 @@ class PickleObjects : protected PickleGraph {
  private:
   void check_hooks(std::uint32_t number);
   std::vector<std::int64_t> integers(std::uint32_t number);
-  // (storage, offset, sizes, strides, requires_grad, hooks[, dtype][, metadata])
+  // Creates a tensor from (storage, offset, sizes, strides, requires_grad, hooks[, dtype][, metadata]).
   void rebuild(const std::vector<std::uint32_t>& arguments, bool names_dtype);
   void read_metadata(std::uint32_t number, TensorRecord& record);
   void push_tensor(TensorRecord record);
@@ -109,7 +109,7 @@ class PickleObjects : protected PickleGraph {
   void check_arguments(bool sound, const char* what, std::size_t count) const;
   DType array_dtype(std::uint32_t number) const;
   void check_array_dtype(DType dtype, std::uint32_t state) const;
-  // The result of `tolist()` for an array: numbers in lists, one level for each dimension.
+  // Adds the `tolist()` of an array: numbers in nested lists, one level per dimension.
   std::uint32_t add_array(DType dtype, std::uint32_t shape, std::uint32_t bytes_node, bool column_major);
   std::uint32_t add_array_part(DType dtype, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                                std::string_view bytes);

@@ -1,4 +1,4 @@
-// Supported opcodes of pickle, and the names of refused ones.
+// Supported pickle opcodes, and the names of unsupported opcodes.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ enum class Op : std::uint8_t {
   bytearray8 = 0x96,
 };
 
-/// The name of an unsupported opcode, or an empty string for a byte that is no opcode.
+/// Returns the name of an unsupported opcode, or an empty string if the byte is not an opcode.
 constexpr std::string_view refused_name(std::uint8_t byte) {
   constexpr std::pair<std::uint8_t, std::string_view> refused[] = {
       {'0', "POP"},

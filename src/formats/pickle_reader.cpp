@@ -260,7 +260,7 @@ class PickleReader : private PickleObjects {
   static constexpr std::uint32_t kNothing = 0xffffffff;
 
   void put_memo(std::size_t number) {
-    // Each entry takes at least a byte of the pickle, so larger numbers are invalid.
+    // Each memo entry takes at least one byte of the pickle, so larger numbers are invalid.
     if (number >= bytes_.size()) {
       refuse("a memo number below ", bytes_.size(), ", got ", number);
     }

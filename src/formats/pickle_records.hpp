@@ -7,9 +7,9 @@
 
 namespace danling::inline v0::formats {
 
-/// As read_pickle, and reads objects of the classes of `pickle::find_record_class` as maps: `class`, the name, and
-/// `state`, the fields or the arguments. Dtypes become their names. A map with such objects as keys becomes a list of
-/// pairs. Any other class is refused by name. @throws CheckpointError
+/// As read_pickle, but also reads objects of the classes of `pickle::find_record_class` as maps of `class` (the name)
+/// and `state` (the fields or arguments). Dtypes become their names. A map with such objects as keys becomes a list of
+/// pairs. Refuses any other class. @throws CheckpointError
 RecordTree read_record_objects(std::string_view bytes, std::string_view source);
 
 }  // namespace danling::inline v0::formats

@@ -1,4 +1,4 @@
-// Writes trees as pickles that Python reads without running code.
+// Writes trees as pickles that Python loads without running code.
 #include <limits>
 
 #include <danling/core/error.hpp>
@@ -23,7 +23,7 @@ class PickleWriter : private PickleEmitter {
   using PickleEmitter::take;
 
  private:
-  // Checks everything first, with the path for messages, so that writing cannot fail.
+  // Checks all values before writing, so that writing cannot fail. `path` is for messages.
   void survey(const RecordTree& tree, const std::string& path, std::size_t depth) {
     if (tree.is_string()) {
       check_text(tree.string(), path);
@@ -53,7 +53,7 @@ class PickleWriter : private PickleEmitter {
     }
   }
 
-  // Long lists hold numbers: skip building their path.
+  // Numbers cannot fail: long lists of them need no path.
   static bool can_fail(const RecordTree& tree) {
     return tree.is_string() || tree.is_tensor() || tree.is_list() || tree.is_tuple() || tree.is_map();
   }
@@ -82,7 +82,7 @@ class PickleWriter : private PickleEmitter {
     if (first == dtype_count) {
       first = dtype;
     }
-    // Python types a storage by its first tensor, unless it is written as untyped.
+    // Python takes the type of a storage from its first tensor, unless it is untyped.
     mixed_[record.storage] =
         mixed_[record.storage] || first != dtype || sizes_[record.storage] % dtype_size(record.dtype) != 0;
   }

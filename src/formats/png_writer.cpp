@@ -1,5 +1,4 @@
-// Writes PNG images through zlib alone, so that a build without libpng has it too. Format: PNG specification, 3rd
-// edition.
+// Writes PNG images by zlib, so that a build without libpng can write them too. Format: PNG specification, 3rd edition.
 #include <danling/formats/image.hpp>
 
 #include <vector>
@@ -27,7 +26,7 @@ void put_chunk(std::string& out, std::string_view type, std::string_view data) {
   put_number(out, crc32_z(0, reinterpret_cast<const Bytef*>(out.data() + checked), out.size() - checked));
 }
 
-// Each row less the row above: pictures compress better so.
+// Subtracts the row above from each row (the filter "Up"), since photos then compress better.
 std::string filtered(std::span<const std::byte> pixels, std::size_t row) {
   constexpr char up = 2;
   std::string out;

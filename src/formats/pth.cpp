@@ -13,12 +13,12 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// The folder inside the archive. A fixed name: the file's name must not change the bytes.
+// The folder inside the archive. Its name is fixed, so that the bytes do not depend on the file name.
 constexpr std::string_view kFolder = "archive/";
 constexpr std::string_view kManifest = "danling/manifest";
 constexpr std::string_view kManifestTitle = "danling-checkpoint";
 
-// Parsed data take more memory than their text; text inflated a thousandfold would take far too much.
+// Parsed data needs more memory than its text, so a text that inflates a thousandfold could exhaust memory.
 void check_inflation(const ZipReader& zip, const ZipEntry& entry) {
   constexpr std::uint64_t most = 64;
   if (entry.deflated && entry.size / most > entry.stored_size) {
@@ -33,7 +33,8 @@ struct ManifestLine {
   std::optional<Hash128> hash;
 };
 
-// One line per record, `crc32:<8 hex digits> xxh3:<32 hex digits> <size> <name>`, after a line with title and version.
+// Writes a line with title and version, then one line per record: `crc32:<8 hex digits> xxh3:<32 hex digits> <size>
+// <name>`.
 std::string manifest_text(const std::vector<ZipRecord>& records) {
   std::string out = concat(kManifestTitle, " ", manifest_version, "\n");
   for (const auto& record : records) {
@@ -60,7 +61,7 @@ bool parse(std::string_view text, T& value, int base = 10) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
-// Nothing when a line is malformed.
+// Returns nullopt if a line is malformed.
 std::optional<std::unordered_map<std::string, ManifestLine>> parse_manifest(std::string_view text, int& version) {
   std::unordered_map<std::string, ManifestLine> out;
   bool first = true;
@@ -146,7 +147,7 @@ void PthReader::open() try {
   }
   check_manifest();
   if (const ZipEntry* order = zip_.find(prefix_ + "byteorder"); order != nullptr) {
-    // Bounded: reads the entry only if it has the size of the word.
+    // Reads the entry only if it has the size of the word, to bound memory.
     const std::string text = order->size <= 6 ? zip_.read(*order) : std::string("another one");
     if (text != "little") {
       zip_.fail(*order, concat("expected byte order 'little', got ", quote(text)));

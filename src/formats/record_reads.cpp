@@ -1,6 +1,6 @@
-// pread() copies content into its destination, and computes its checksum while it is in the cache. Reading through a
-// mapping was slower into huge pages (500 MB, two threads: 0.06 s against 0.04 s from ext4, 0.11 s against 0.10 s from
-// tmpfs), and truncation is an error here, while a mapping would end the process with SIGBUS.
+// Reads records by pread() into their destinations and computes checksums while the data is in the cache. Copying from
+// a mapping into huge pages was slower (500 MB, two threads: 0.06 s against 0.04 s from ext4, 0.11 s against 0.10 s
+// from tmpfs). Here a truncated file is an error; with a mapping it would end the process with SIGBUS.
 #include "record_reads.hpp"
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Less work than this does not justify another thread.
+// Each thread must have at least this many bytes to read.
 constexpr std::uint64_t kReadPerThread = std::uint64_t{1} << 22;
-// Records of at least twice this size are read by several threads at once, in pieces of this size.
+// Several threads read a record of at least twice this size, in pieces of this size.
 constexpr std::uint64_t kReadPiece = std::uint64_t{1} << 23;
 constexpr std::size_t kStep = std::size_t{1} << 18;
 
@@ -27,8 +27,8 @@ std::size_t threads_for(std::span<const RecordRead> reads) {
   return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kReadPerThread));
 }
 
-// A large record: its pieces are read in any order. CRC-32s of pieces are combined; an XXH3 cannot be, so the thread
-// that completes the next piece in order extends the hash, over all that have arrived, while others read.
+// A large record, whose pieces are read in any order. CRC-32s of pieces can be combined. XXH3 hashes cannot: the thread
+// that completes the next piece in order extends the hash over all pieces read so far, while other threads read.
 class LargeRecord {
  public:
   LargeRecord(const ZipReader& zip, const RecordRead& read)
@@ -91,7 +91,7 @@ class LargeRecord {
   std::size_t next_ = 0;
   bool busy_ = false;
   std::uint32_t crc_ = 0;
-  Hasher hasher_;  // used by the hashing thread
+  Hasher hasher_;  // only for the thread that extends the hash
 };
 
 }  // namespace

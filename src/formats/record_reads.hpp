@@ -14,9 +14,9 @@ struct RecordRead {
   std::span<std::byte> out;
 };
 
-/// Fills every destination, which has its record's size, and verifies it. Throws for the first damaged record.
+/// Fills every destination (of its record's size) and verifies it. Throws for the first damaged record.
 void read_records(const ZipReader& zip, std::span<const RecordRead> reads);
-/// Verifies every record; ignores destinations.
+/// Reads and verifies every record; ignores destinations.
 void verify_records(const ZipReader& zip, std::span<const RecordRead> reads);
 
 }  // namespace danling::inline v0::formats

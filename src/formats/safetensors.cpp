@@ -16,10 +16,10 @@ namespace {
 constexpr std::string_view kHashesVersion = "1";
 // Small enough to stay in the cache between the disk and the hash.
 constexpr std::size_t kTensorPiece = std::size_t{1} << 18;
-// From this size on a second thread writes while this one computes; below, synchronisation would cost more than it
+// From this size on a second thread writes while this one computes; for less data synchronisation costs more than it
 // saves.
 constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
-// Less work than this does not justify another thread.
+// Each thread must have at least this many bytes to read.
 constexpr std::uint64_t kPerThread = std::uint64_t{1} << 22;
 
 std::string read_header(const InputFile& file) {
@@ -45,7 +45,7 @@ std::string read_header(const InputFile& file) {
   return header;
 }
 
-// `entries` with their sizes in bytes, all checked.
+// Checks `entries` and computes their sizes in bytes.
 std::vector<SafetensorsEntry> sized(std::span<const SafetensorsEntry> entries) {
   std::vector<SafetensorsEntry> out(entries.begin(), entries.end());
   std::unordered_set<std::string_view> names;
@@ -63,7 +63,7 @@ std::vector<SafetensorsEntry> sized(std::span<const SafetensorsEntry> entries) {
       refuse("expected sizes that make less than 2^63 bytes, got [", join(entry.sizes), "]");
     }
     if (entry.name == "__metadata__" || !names.insert(entry.name).second) {
-      refuse("expected a name that is free, got one that is taken");
+      refuse("expected unique names, got a repeated or reserved one");
     }
   }
   return out;
@@ -82,7 +82,8 @@ std::string hashes_text(const std::vector<Hash128>& hashes) {
   return out;
 }
 
-// Position of the hashes in a header written here. A quote inside of a name or value would be escaped.
+// Returns the position of the hashes in a header written here. The search is safe: a quote inside a name or value is
+// escaped.
 std::size_t hashes_place(std::string_view header) {
   for (const std::string_view before : {"{", ","}) {
     const std::string key = concat(before, "\"", safetensors_hashes_key, "\":\"");
@@ -93,7 +94,7 @@ std::size_t hashes_place(std::string_view header) {
   fail<CheckpointError>("checkpoint.write", "expected a header with a place for hashes, got none");
 }
 
-// Hashes while writing.
+// Writes a tensor and returns its hash.
 Hash128 write_tensor(AtomicFile& out, const SafetensorsEntry& entry,
                      const std::function<void(const PieceSink& sink)>& content) {
   std::uint64_t left = entry.bytes;
@@ -133,7 +134,7 @@ void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entrie
     order.push_back(&entry);
   }
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return safetensors_before(*a, *b); });
-  // The hashes precede the data: their space is reserved, and filled later.
+  // The hashes precede the data: reserve their space now and fill it later.
   SafetensorsMetadata all = metadata;
   all.erase(std::string(safetensors_hashes_key));
   std::vector<Hash128> hashes = {header_hash(order, all)};
@@ -158,7 +159,7 @@ void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entrie
 
 bool is_safetensors(const std::filesystem::path& path) {
   const InputFile file(path);
-  // A zip archive has its compression method here, which is never '{'.
+  // In a zip archive this byte is the compression method, which is never '{'.
   std::string start(sizeof(std::uint64_t) + 1, '\0');
   if (file.size() < start.size()) {
     return false;
@@ -190,7 +191,7 @@ const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
 SafetensorsMetadata SafetensorsReader::aliases() const {
   SafetensorsMetadata out;
   for (const auto& [name, target] : metadata_) {
-    // `format: pt` describes the writer, even if a tensor is called `pt`.
+    // `format: pt` describes the writer; it is no alias even if a tensor is called `pt`.
     if (name != "format" && find(name) == nullptr && find(target) != nullptr) {
       out.emplace(name, target);
     }

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, dtype_count> kNames = {
     "U16",         "U32",     "U64", "BOOL", "",        "C64",     "",
 };
 
-// The element types of Python's safetensors in the order of its data, from the last to the first.
+// Python's safetensors sorts data by element type: this is its order, from the last type to the first.
 constexpr DType kOrder[] = {
     DType::boolean,         DType::uint8,           DType::int8,
     DType::float8_e5m2,     DType::float8_e4m3fn,   DType::float8_e8m0fnu,
@@ -45,7 +45,7 @@ std::optional<DType> find_dtype(std::string_view name) {
                                                : std::optional(static_cast<DType>(found - kNames.begin()));
 }
 
-// Receives the parser's events: it builds no tree, does not recurse, and detects repeated keys.
+// Receives the parser's events without a tree or recursion; detects repeated keys.
 class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderParser(const std::string& source) : source_(source) {}
@@ -118,7 +118,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
       if (seen_ != 7) {
         fail_at("expected dtype, shape and data_offsets, got fewer");
       }
-      // For now relative to the data; the total length decides whether it is valid.
+      // Still relative to the data. The caller checks it against the file size.
       out_.entries.back().offset = offsets_[0];
       out_.entries.back().bytes = offsets_[1] - offsets_[0];
     }
@@ -174,7 +174,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   enum class Place { outside, root, metadata, tensor, list };
   enum class Field { dtype, shape, offsets };
 
-  // Refuses `what` in an unexpected position.
+  // Refuses `what` at an unexpected position.
   [[noreturn]] void refuse(const std::string& what) const {
     switch (place_) {
       case Place::outside:
@@ -228,7 +228,7 @@ bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b) {
 }
 
 std::uint64_t safetensors_bytes(const SafetensorsEntry& entry, std::uint64_t fallback) {
-  // A size of 0 must not hide an overflow of the others: strides are their products.
+  // A size of 0 must not hide an overflow of the others, since strides are products of sizes.
   std::int64_t count = static_cast<std::int64_t>(dtype_size(entry.dtype));
   bool empty = false;
   for (const std::int64_t size : entry.sizes) {
@@ -241,7 +241,7 @@ std::uint64_t safetensors_bytes(const SafetensorsEntry& entry, std::uint64_t fal
 }
 
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_size, const std::string& source) {
-  // The parser stops at a NUL and skips a byte order mark.
+  // Refused here, since the parser would stop at a NUL and skip a byte order mark.
   if (json.empty() || json.front() != '{' || json.find('\0') != std::string_view::npos) {
     fail<CheckpointError>("checkpoint.read", "expected a JSON header that begins with '{' and has no NUL, got ",
                           quote(json.substr(0, 20)), " (", source, ")");

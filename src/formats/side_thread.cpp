@@ -28,7 +28,7 @@ bool SideThread::launch() {
   try {
     const detail::SignalMask quiet;
     thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {  // no more threads for this process: continue without
+  } catch (const std::system_error&) {  // the process has no thread left: start() runs the task
     return false;
   }
   return true;
@@ -48,7 +48,7 @@ void SideThread::start(std::function<void()> work) {
 
 void SideThread::wait() {
   std::unique_lock lock(mutex_);
-  if (work_) {  // not started yet: run it here
+  if (work_) {  // the thread has not started it: run it here
     const auto work = std::exchange(work_, nullptr);
     lock.unlock();
     work();

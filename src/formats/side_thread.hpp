@@ -1,4 +1,4 @@
-// A thread that runs one task at a time beside its owner.
+// SideThread: runs one task at a time in parallel with its owner.
 #pragma once
 
 #include <condition_variable>
@@ -9,8 +9,8 @@
 
 namespace danling::inline v0::formats {
 
-/// Starts its thread with the first task, and only on several cores; else runs tasks in place. Signals are blocked on
-/// the thread.
+/// Starts a thread with the first task, if there are several cores; else runs tasks in the calling thread. The thread
+/// blocks signals.
 class SideThread {
  public:
   SideThread() = default;
@@ -19,7 +19,7 @@ class SideThread {
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
 
-  /// Begins `work`, after the previous task was waited for.
+  /// Starts `work`. Call wait() for the previous task first.
   void start(std::function<void()> work);
   /// Waits for the task, or runs it here if the thread has not started it. Rethrows its exception.
   void wait();
@@ -30,7 +30,7 @@ class SideThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> work_;  // empty without a waiting task
+  std::function<void()> work_;  // the task that has not started; else empty
   bool busy_ = false;
   std::exception_ptr error_;
   bool stop_ = false;

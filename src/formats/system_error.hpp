@@ -1,4 +1,4 @@
-// The system's reason in a checkpoint error.
+// Throws checkpoint errors with the system's reason.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::formats {
 
-/// `[where] expected to <what> '<path>', got errno 28 (No space left on device)`
+/// Throws `[where] expected to <what> '<path>', got errno 28 (No space left on device)`.
 [[noreturn]] inline void fail_system(std::string_view where, std::string_view what, const std::filesystem::path& path,
                                      int error) {
   fail<CheckpointError>(where, "expected to ", what, " ", quote(path.string()), ", got errno ", error, " (",

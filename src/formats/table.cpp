@@ -22,7 +22,7 @@ const T& values_of(const Column& column, ColumnType wanted) {
   return *values;
 }
 
-/// Converts integers or bools to doubles, with NaN in missing rows.
+/// Converts integers or bools to doubles, with NaN for missing rows.
 template <class T>
 std::vector<double> widened(const std::vector<T>& values, const std::vector<std::size_t>& missing) {
   std::vector<double> out(values.begin(), values.end());

@@ -1,4 +1,4 @@
-// Builds a column and infers its type.
+// ColumnBuilder: builds a column and infers its type.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace danling::inline v0::formats {
 
-/// Stores integers, floats and bools as they arrive. The type is the values' common one; integers and floats
-/// have float64 in common, other pairs have text, which only a reader that still has the texts can restore.
+/// Stores integers, floats and bools in the order of the rows. The type is the common type of the values: float64 for
+/// integers and floats, text for other pairs. Only a reader that still has the cells can restore their text.
 class ColumnBuilder {
  public:
   ColumnBuilder() = default;
   explicit ColumnBuilder(std::optional<ColumnType> declared) : declared_(declared), type_(declared) {}
 
-  /// Nothing while all values are missing.
+  /// Unset while all values are missing.
   std::optional<ColumnType> type() const { return type_; }
   bool declared() const { return declared_.has_value(); }
 
-  // Each returns whether the column can hold the value; if not, nothing was added.
+  // Each returns false, and adds nothing, if the column cannot store the value.
   bool add(std::int64_t value) {
     if (type_ != ColumnType::int64) {
       return add_to_other(value);
@@ -38,7 +38,7 @@ class ColumnBuilder {
     return true;
   }
   bool add(bool value);
-  /// An integer written `-0`, which has a sign if the column becomes float64.
+  /// Adds an integer written `-0`, which becomes -0.0 if the column becomes float64.
   bool add_negative_zero();
   bool add(std::string_view text) {
     if (type_ != ColumnType::text && (type_ || !start(ColumnType::text))) {
@@ -47,10 +47,10 @@ class ColumnBuilder {
     texts_.push_back(text);
     return true;
   }
-  /// Fails for a declared int64 or bool column.
+  /// Returns false for a declared int64 or bool column.
   bool add_missing();
 
-  /// Appends the rows of `next`. Returns whether there is a common type; if not, all data are lost.
+  /// Appends the rows of `next`. Returns false if there is no common type; all data is then lost.
   bool append(ColumnBuilder&& next);
   /// Adds `count` rows without a value.
   bool add_missing(std::size_t count);
@@ -58,10 +58,10 @@ class ColumnBuilder {
   void reserve(std::size_t rows, std::size_t bytes);
   std::size_t text_bytes() const { return texts_.bytes(); }
 
-  /// Drops all values; the column is text from now on.
+  /// Drops all values and makes the column text.
   void restart_as_text();
   std::size_t size() const;
-  /// The column; one without any value is float64, all NaN.
+  /// Returns the column; a column without any value is float64, all NaN.
   Column finish(std::string name) &&;
 
  private:
@@ -76,10 +76,10 @@ class ColumnBuilder {
   std::vector<double> floats_;
   TextColumn texts_;
   std::vector<std::uint8_t> booleans_;
-  // Rows with a placeholder zero, in integers and bools; before there is a type, only their number.
+  // Missing rows of integers and bools, which store a placeholder zero; before the type is known, only their number.
   std::vector<std::size_t> missing_;
   std::size_t leading_missing_ = 0;
-  std::vector<std::size_t> negative_zeros_;  // rows in integers
+  std::vector<std::size_t> negative_zeros_;  // their rows, in a column of integers
 };
 
 }  // namespace danling::inline v0::formats

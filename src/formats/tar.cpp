@@ -14,7 +14,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 constexpr std::uint64_t block_size = 512;
-// Names and a few attributes; real ones have some hundred bytes.
+// Limit for extended headers (names and attributes), which usually have a few hundred bytes.
 constexpr std::uint64_t max_extension = std::uint64_t{1} << 20;
 
 using Block = std::array<char, block_size>;
@@ -32,17 +32,17 @@ constexpr Field prefix_field{345, 155};
 
 std::string_view field_of(const Block& block, Field field) { return {block.data() + field.offset, field.size}; }
 
-/// Up to the first zero byte.
+/// Returns the field up to the first zero byte.
 std::string_view text_of(std::string_view field) { return field.substr(0, field.find('\0')); }
 
-/// Content of the extension headers for the member that follows them.
+/// Content of the extended headers before a member.
 struct Extension {
   std::optional<std::string> name;
   std::optional<std::uint64_t> size;
   bool any = false;
 };
 
-/// One call of `next`: the current position, for messages.
+/// State of one call of `next`; messages use the current position.
 class Scan {
  public:
   Scan(const DataFile& file, std::uint64_t offset) : file_(file), offset_(offset) {}
@@ -64,7 +64,7 @@ class Scan {
       const char type = block_[type_offset];
       switch (type) {
         case 'x':
-        case 'X':  // Solaris' variant of it
+        case 'X':  // Solaris' variant
           take_pax(content(claimed, max_extension), extension);
           break;
         case 'g':
@@ -115,7 +115,7 @@ class Scan {
 
   void check_checksum() const {
     std::uint64_t unsigned_sum = 0;
-    std::int64_t signed_sum = 0;  // as old programs computed it
+    std::int64_t signed_sum = 0;  // the sum that old programs wrote
     for (std::size_t i = 0; i < block_.size(); ++i) {
       const bool inside = i >= checksum_field.offset && i < checksum_field.offset + checksum_field.size;
       const char byte = inside ? ' ' : block_[i];
@@ -129,7 +129,7 @@ class Scan {
     }
   }
 
-  /// Digits with spaces around; 0 without digits, as in GNU tar.
+  /// Parses octal digits with spaces around; returns 0 without digits, as GNU tar does.
   static std::optional<std::uint64_t> octal(std::string_view text) {
     while (text.starts_with(' ')) {
       text.remove_prefix(1);
@@ -147,7 +147,7 @@ class Scan {
     return value;
   }
 
-  /// Octal digits, or big-endian bytes after 0x80, GNU tar's form of large numbers.
+  /// Parses octal digits, or big-endian bytes after 0x80 (GNU tar's form of large numbers).
   std::uint64_t number(Field field, const char* what) const {
     const std::string_view bytes = field_of(block_, field);
     const auto first = static_cast<unsigned char>(bytes[0]);
@@ -169,7 +169,7 @@ class Scan {
     return *value;
   }
 
-  /// The name in the header itself.
+  /// Returns the name in the header.
   std::string short_name() const {
     std::string name(text_of(field_of(block_, name_field)));
     const bool posix = field_of(block_, magic_field) == std::string_view("ustar\0", 6);
@@ -177,7 +177,7 @@ class Scan {
     return prefix.empty() ? name : concat(prefix, "/", name);
   }
 
-  /// End of a content of `size` bytes behind this header, in whole blocks.
+  /// Returns the end of `size` bytes of content behind this header, in whole blocks.
   std::uint64_t end_of(std::uint64_t size) const {
     const std::uint64_t left = file_.size() - offset_ - block_size;
     const std::uint64_t padding = (block_size - size % block_size) % block_size;
@@ -188,7 +188,7 @@ class Scan {
     return offset_ + block_size + size + padding;
   }
 
-  /// Reads the content of an extension header, and moves behind it.
+  /// Reads the content of an extended header and moves behind it.
   std::string content(std::uint64_t size, std::uint64_t most) {
     if (size > most) {
       refuse(concat("expected an extended header of at most ", most, " bytes, got ", size));
@@ -204,7 +204,7 @@ class Scan {
     return {std::move(name), begin, offset_ + block_size, size, end_of(size)};
   }
 
-  /// `<length> <key>=<value>\n`, one after another; calls `each(key, value)`.
+  /// Parses records `<length> <key>=<value>\n`; calls `each(key, value)`.
   template <class Each>
   void for_each_pax(std::string_view records, const Each& each) const {
     while (!records.empty()) {
@@ -215,7 +215,7 @@ class Scan {
         refuse("expected extended headers of '<length> <key>=<value>', got damaged ones");
       }
       const std::string_view record =
-          records.substr(space + 1, static_cast<std::size_t>(*length) - space - 2);  // without the end of the line
+          records.substr(space + 1, static_cast<std::size_t>(*length) - space - 2);  // without the line end
       const std::size_t equals = record.find('=');
       if (equals == std::string_view::npos) {
         refuse("expected extended headers of '<length> <key>=<value>', got one without '='");
@@ -239,7 +239,7 @@ class Scan {
   void take_pax(const std::string& records, Extension& extension) const {
     extension.any = true;
     for_each_pax(records, [&](std::string_view key, std::string_view value) {
-      // POSIX: an empty value cancels an earlier one, so that the header's field applies.
+      // POSIX: an empty value cancels an earlier one; the header's field then applies.
       if (key == "path") {
         extension.name = value.empty() ? std::nullopt : std::optional(std::string(text_of(value)));
       } else if (key == "size" && value.empty()) {
@@ -255,7 +255,7 @@ class Scan {
     });
   }
 
-  /// Refuses names and sizes among attributes for all members; others, such as times and comments, are allowed.
+  /// Refuses names and sizes among attributes for all members; allows others, such as times and comments.
   void refuse_pax_of_all(const std::string& records) const {
     for_each_pax(records, [&](std::string_view key, std::string_view) {
       if (key == "path" || key == "size" || key.starts_with("GNU.sparse")) {
@@ -265,7 +265,7 @@ class Scan {
   }
 
   void check_type(char type, const std::string& name) const {
-    if (type == '\0' || type == '0' || type == '7') {  // '7' asks for contiguous storage
+    if (type == '\0' || type == '0' || type == '7') {  // '7': contiguous storage
       return;
     }
     static constexpr std::array<std::pair<char, const char*>, 10> others = {{{'1', "a hard link"},
@@ -285,7 +285,7 @@ class Scan {
                   quote(name)));
   }
 
-  /// After the first block of zeros only zeros may follow, or members would go unread.
+  /// Refuses data behind the first block of zeros, since members there would be lost silently.
   void check_end() {
     std::uint64_t at = offset_ + block_size;
     std::string piece;
@@ -293,7 +293,7 @@ class Scan {
       piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(file_.size() - at, std::uint64_t{1} << 16)));
       file_.read(at, piece);
       if (!is_zero(std::string_view(piece))) {
-        refuse("expected nothing but zeros from here on, got further data, as where archives are joined");
+        refuse("expected only zeros from here on, got further data, as in concatenated archives");
       }
       at += piece.size();
     }
@@ -325,7 +325,7 @@ std::uint64_t TarArchive::size() const { return file_->size(); }
 std::optional<TarMember> TarArchive::next(std::uint64_t offset) const { return Scan(*file_, offset).run(); }
 
 std::string TarArchive::read(const TarMember& member) const {
-  // Checked before allocation: the member may be of another file.
+  // Checked before the allocation, since the member may belong to another file.
   check<DataError>(member.offset <= size() && member.size <= size() - member.offset, "formats.tar", "expected ",
                    member.size, " bytes at offset ", member.offset, ", got a file of ", size(), " bytes (file ",
                    quote(path().string()), ")");

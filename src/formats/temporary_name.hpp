@@ -6,7 +6,7 @@
 
 namespace danling::inline v0::formats {
 
-/// Separates the final name from the unique part of the temporary one.
+/// Separates the final name from the unique suffix of a temporary name.
 inline constexpr std::string_view temporary_mark = ".tmp-";
 
 inline std::filesystem::path directory_of(const std::filesystem::path& path) {

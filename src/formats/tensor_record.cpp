@@ -58,7 +58,7 @@ std::string check_view(const TensorRecord& record, std::uint64_t storage_bytes) 
   if (record.conjugate && record.dtype < DType::complex32) {
     return concat("a complex tensor where it is conjugated, got ", dtype_name(record.dtype));
   }
-  // Elements are counted in 63 bits, as in LibTorch; any overflow is a misfit.
+  // Counts of elements have 63 bits, as in LibTorch; an overflow makes the view invalid.
   std::int64_t count = 1;
   std::int64_t last = record.offset;
   bool overflow = record.offset < 0;
@@ -71,7 +71,7 @@ std::string check_view(const TensorRecord& record, std::uint64_t storage_bytes) 
         (size > 1 && (__builtin_mul_overflow(size - 1, stride, &reach) || __builtin_add_overflow(last, reach, &last)));
   }
   const auto elements = storage_bytes / dtype_size(record.dtype);
-  // A view without elements may begin anywhere: x[10:, ::2] of ten rows begins behind them.
+  // A view without elements may have any offset: x[10:, ::2] of ten rows begins behind the storage.
   const bool inside = count == 0 || static_cast<std::uint64_t>(last) < elements;
   if (overflow || !inside) {
     return concat("a view inside its storage of ", elements, " elements, got offset ", record.offset, ", sizes [",

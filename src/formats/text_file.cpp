@@ -51,7 +51,7 @@ void TextFile::advise(Access access) const {
   }
 }
 
-// Windows-1252's characters 0x80 to 0x9f, where ISO 8859-1 has control characters; 0: undefined.
+// Windows-1252's characters 0x80 to 0x9f, which are control characters in ISO 8859-1; 0: undefined.
 constexpr std::array<std::uint16_t, 32> cp1252_80 = {0x20ac, 0,      0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021,
                                                      0x02c6, 0x2030, 0x0160, 0x2039, 0x0152, 0,      0x017d, 0,
                                                      0,      0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014,

@@ -1,4 +1,4 @@
-// The text of a file, mapped, or decompressed into memory if it is gzip'd.
+// TextFile: the text of a mapped file, or of a gzip'd file decompressed into memory.
 #pragma once
 
 #include <atomic>
@@ -13,17 +13,17 @@
 
 namespace danling::inline v0::formats {
 
-/// `line 3, column 5` of a byte of a text, both from 1, the column in bytes. Lines end with LF, CRLF or CR.
+/// Returns `line 3, column 5` for a byte of a text; both count from 1, columns in bytes. Lines end with LF, CRLF or CR.
 std::string position_of(std::string_view text, const char* at);
 
 class TextFile {
  public:
   /// @throws DataError as MappedFile, for damaged or truncated gzip, other compressions and UTF-16, and for bytes that
-  /// an encoding other than UTF-8 does not have.
+  /// an encoding other than UTF-8 lacks
   TextFile(std::filesystem::path path, std::string_view where, Encoding encoding = Encoding::utf8);
 
   const std::filesystem::path& path() const { return path_; }
-  /// Without a byte order mark. UTF-8 is not checked.
+  /// The text without a byte order mark. Does not validate UTF-8.
   std::string_view text() const { return text_; }
   /// See MappedFile. Queries the system at most once per millisecond.
   void check_size() const;
@@ -36,7 +36,7 @@ class TextFile {
   std::optional<MappedFile> mapped_;
   std::string content_;
   std::string_view text_;
-  mutable std::atomic<std::int64_t> checked_{0};  // nanoseconds of the steady clock
+  mutable std::atomic<std::int64_t> checked_{0};  // time of the last check: nanoseconds of the steady clock
 };
 
 }  // namespace danling::inline v0::formats

@@ -14,7 +14,7 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Sums of nanoseconds are doubles, exact for 104 days: a damaged file may hold any times.
+// Nanoseconds as doubles: exact for 104 days, and no overflow from the times of a damaged file.
 double length_of(const TraceEvent& event) { return static_cast<double>(event.end - event.begin); }
 
 double micros(double nanoseconds) { return nanoseconds / 1000.0; }
@@ -30,12 +30,12 @@ bool waits(std::string_view name) {
   return name.ends_with("Synchronize") || name == "cudaMemcpy" || name == "hipMemcpy";
 }
 
-/// Calls and ranges of the host, nested by their times on each thread.
+/// Sums over the calls and ranges of the host, which nest by their times on each thread.
 class HostSums {
  public:
   HostSums(const TraceNames& names, TraceSummary& out) : names_(names), out_(out) {}
 
-  /// In the order of threads, then of time, outer before inner.
+  /// Adds an event. Call in the order of threads, then of time, outer events before inner ones.
   void add(const TraceEvent& event) {
     if (event.track != track_) {
       close_all();
@@ -84,12 +84,12 @@ class HostSums {
   };
   struct Open {
     const TraceEvent* event;
-    double inner = 0.0;  ///< time of what it calls
+    double inner = 0.0;  ///< time of the calls inside it
     std::int64_t calls = 0;
-    Sum same = {};  ///< of calls with its own name
+    Sum same = {};  ///< sum over inner calls of the same name
   };
 
-  /// Times were rounded: an inner one may end a nanosecond later.
+  /// Times are rounded, so an inner event may end a nanosecond after the outer one.
   static bool contains(const TraceEvent& outer, const TraceEvent& inner) {
     return inner.begin < outer.end && inner.end <= outer.end + 1;
   }
@@ -109,7 +109,7 @@ class HostSums {
       operator_of(*event).self_us += micros(length - inner);
       if (calls != 1) {
         add_sum(*event, same);
-      }  // else one overload forwards to another, as aten::mean does: one call
+      }  // else an overload forwards to another one, as in aten::mean: count one call
       const Sum sum{length, 1, event->amount < 0 ? std::nullopt : std::optional(event->amount)};
       if (!open_.empty() && open_.back().event->name == event->name) {
         open_.back().same.add(sum);
@@ -143,7 +143,7 @@ class HostSums {
     }
   }
 
-  /// Of the range just closed: inside of a step, and of no other range.
+  /// Returns true if the range just closed is inside a step and inside no other range.
   bool is_outermost() const {
     bool in_step = false;
     for (const Open& open : open_) {
@@ -184,7 +184,7 @@ class HostSums {
   double all_steps_ = 0.0, named_ = 0.0;
 };
 
-/// From the beginning of the first step to the end of the last; without steps the whole trace.
+/// Returns the time from the beginning of the first step to the end of the last; without steps the whole trace.
 std::pair<std::int64_t, std::int64_t> window_of(const TraceEvents& all) {
   std::pair<std::int64_t, std::int64_t> whole{INT64_MAX, INT64_MIN}, steps = whole;
   const auto widen = [](auto& window, const TraceEvent& event) {
@@ -199,7 +199,7 @@ std::pair<std::int64_t, std::int64_t> window_of(const TraceEvents& all) {
   return steps.first == INT64_MAX ? whole : steps;
 }
 
-/// Kernels in the order of their beginning. Those of several streams overlap.
+/// Adds the devices' times. `kernels` is in the order of their beginning; kernels of several streams overlap.
 void add_devices(const TraceEvents& all, const std::vector<TraceEvent>& kernels, TraceSummary& out) {
   struct Busy {
     std::int64_t until = INT64_MIN;
@@ -235,7 +235,7 @@ TraceSummary read_trace(const std::filesystem::path& path, const TraceOptions& o
   TraceSummary out;
   out.trace = path.filename().string();
   out.cut_off = all.cut_off;
-  // Outer before inner: of events with equal times the one that the file lists first.
+  // Outer events first; of events with equal times the one that the file lists first.
   std::stable_sort(all.events.begin(), all.events.end(), [](const TraceEvent& a, const TraceEvent& b) {
     return std::tuple(a.track, a.begin, -a.end) < std::tuple(b.track, b.begin, -b.end);
   });

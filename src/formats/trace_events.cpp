@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The content of a file, which zlib decompresses where it is gzip.
+/// Reads a file, plain or gzip'd, by zlib.
 class FileBuffer : public std::streambuf {
  public:
   explicit FileBuffer(const std::filesystem::path& path) : file_(::gzopen(path.c_str(), "rbe"), &::gzclose) {
@@ -38,7 +38,7 @@ class FileBuffer : public std::streambuf {
     ::gzbuffer(file_.get(), 1U << 18U);
   }
 
-  /// Why reading ended early; empty at the end of the file.
+  /// The reason why reading ended early; empty at the end of the file.
   const std::string& failure() const { return failure_; }
 
  protected:
@@ -60,7 +60,7 @@ class FileBuffer : public std::streambuf {
   std::string failure_;
 };
 
-/// Receives the values of a trace: an object whose `traceEvents` lists events, or the list alone.
+/// Receives the values of a trace, which is an object with a list `traceEvents`, or only the list.
 class EventReader {
  public:
   EventReader(TraceEvents& out, bool by_shape) : out_(out), by_shape_(by_shape) {}
@@ -233,7 +233,7 @@ bool EventReader::start_array(std::size_t) {
 
 bool EventReader::end_array() {
   if (depth_ == list_depth_) {
-    list_depth_ = -1;  // what follows are facts of the machine
+    list_depth_ = -1;  // only metadata follows
   }
   --depth_;
   return true;
@@ -252,7 +252,7 @@ void EventReader::add() {
     } else if (cat.ends_with("_runtime") || cat.ends_with("_driver")) {
       event.kind = TraceKind::runtime;
     } else {
-      return;  // Python's functions, copies of ranges on the device, what the profiler itself does
+      return;  // Python functions, device copies of ranges, and the profiler's own work
     }
   } else if (raw_.ph == "i" && raw_.name == "[memory]") {
     event.kind = TraceKind::memory;
@@ -265,7 +265,7 @@ void EventReader::add() {
   if (!(std::abs(raw_.ts) < kMost && raw_.dur >= 0.0 && raw_.dur < kMost)) {
     return;
   }
-  // Exact: a double holds the microseconds of a month to half a nanosecond.
+  // A double stores a month in microseconds with an error of less than half a nanosecond.
   event.begin = std::llround(raw_.ts * 1000.0);
   event.end = event.begin + std::llround(raw_.dur * 1000.0);
   event.name = out_.names.find(raw_.name);
@@ -299,7 +299,7 @@ TraceEvents read_trace_events(const std::filesystem::path& path, bool by_shape) 
   check<DataError>(!out.events.empty(), "trace.read",
                    "expected a trace with events of a profiler, in Chrome's JSON format (*.pt.trace.json), got ",
                    quote(path.string()), ", ",
-                   whole ? "a JSON file without such events" : concat("which is none: ", out.cut_off));
+                   whole ? "a JSON file without such events" : concat("unreadable JSON: ", out.cut_off));
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The events of a trace that count, and the reader of the JSON text.
+// Reads the events of a trace that the summary needs.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ enum class TraceKind : std::uint8_t { op, runtime, range, kernel, memory };
 
 struct TraceEvent {
   std::int64_t begin = 0, end = 0;  ///< nanoseconds
-  std::int64_t amount = -1;         ///< FLOPs, -1 where unknown; of an event of memory its bytes
+  std::int64_t amount = -1;         ///< FLOPs (-1: unknown); for a memory event its bytes
   std::uint32_t name = 0, shapes = 0;
   std::uint32_t track = 0;  ///< process and thread, or device and stream
   TraceKind kind = TraceKind::op;
-  bool on_device = false;  ///< of an event of memory
+  bool on_device = false;  ///< for a memory event
 };
 
-/// Texts by number; number 0 is empty.
+/// Maps texts to numbers; number 0 is the empty text.
 class TraceNames {
  public:
   TraceNames() { find(""); }
@@ -37,14 +37,14 @@ struct TraceEvents {
   std::vector<TraceEvent> events;
   TraceNames names;
   TraceNames tracks;    ///< `<process>\n<thread>`
-  std::string cut_off;  ///< why the rest was not read
+  std::string cut_off;  ///< the reason why the rest was not read; else empty
 };
 
-/// @throws DataError when the file cannot be read or is no trace
+/// @throws DataError if the file cannot be read or is not a trace
 TraceEvents read_trace_events(const std::filesystem::path& path, bool by_shape);
 
-/// FLOPs of a call with inputs of these sizes, by the formulas of torch.profiler (torch/csrc/profiler/util.cpp); -1
-/// where there is none. @param values  texts of the inputs that are no tensors
+/// Returns the FLOPs of a call with inputs of these sizes by the formulas of torch.profiler
+/// (torch/csrc/profiler/util.cpp); -1 if it has no formula. @param values  texts of the inputs that are not tensors
 std::int64_t trace_flops(std::string_view name, const std::vector<std::vector<std::int64_t>>& sizes,
                          const std::vector<std::string>& values);
 

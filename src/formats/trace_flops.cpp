@@ -1,4 +1,4 @@
-// FLOPs of operators by their inputs' shapes, as torch.profiler counts them.
+// Computes the FLOPs of operators from input shapes, as torch.profiler does.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// -1 for a number that no call has: one of a damaged file.
+/// Converts to an integer; returns -1 for a number that no call can have, as in a damaged file.
 std::int64_t whole(double flops) { return flops >= 0.0 && flops < 9e15 ? static_cast<std::int64_t>(flops) : -1; }
 
 double as_double(std::int64_t value) { return static_cast<double>(value); }
@@ -21,7 +21,7 @@ double product(const Sizes& sizes) {
   return std::transform_reduce(sizes.begin(), sizes.end(), 1.0, std::multiplies<>(), as_double);
 }
 
-/// Numbers of `[1, 2]` or `3`; one stands for both.
+/// Parses `[1, 2]`, or `3`, which stands for both numbers.
 bool read_pair(const std::string& text, std::array<std::int64_t, 2>& out) {
   std::size_t count = 0;
   for (const char *at = text.data(), *const end = at + text.size(); at < end && count < 2;) {

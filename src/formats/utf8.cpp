@@ -7,7 +7,7 @@ namespace {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Most texts are ASCII.
+// A fast path, since most texts are ASCII.
 std::size_t skip_ascii(std::string_view text, std::size_t at) {
   std::uint64_t eight = 0;
   while (text.size() - at >= sizeof eight) {

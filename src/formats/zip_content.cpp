@@ -1,4 +1,4 @@
-// Reads and verifies the content of an archive's entries.
+// ZipReader: reads and verifies the content of entries.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -12,14 +12,14 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Small enough to be in the cache still when its checksum is computed.
+// Small enough to stay in the cache until its checksum is computed.
 constexpr std::size_t kContentPiece = std::size_t{1} << 18;
 
 struct InflateEnd {
   void operator()(z_stream* stream) const { inflateEnd(stream); }
 };
 
-// Computes the requested one of the two checksums.
+// Computes the XXH3-128 if a hash is given, else the CRC-32.
 class Verification {
  public:
   Verification(const ZipReader& zip, const ZipEntry& entry, const Hash128* hash)
@@ -102,7 +102,7 @@ void ZipReader::inflate(const ZipEntry& entry, Take take) const {
   }
 }
 
-// Passes the content on in order. `room` is the destination of stored content: all of it, or a piece at a time.
+// Passes the content to `take` in order. `room` is the buffer for stored content: the whole destination, or one piece.
 template <class Take>
 void ZipReader::stream(const ZipEntry& entry, std::span<std::byte> room, Take take) const {
   if (entry.deflated) {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;  // three million entries
 constexpr std::uint64_t kMaxRatio = 1032;                        // deflate's maximum ratio
 
-// The pickled number 0x1950a86a20f9469cfc6c, the start of files of torch.save before PyTorch 1.6.
+// The pickled number 0x1950a86a20f9469cfc6c, with which files of torch.save before PyTorch 1.6 begin.
 constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
 std::string read_text(const InputFile& file, std::uint64_t offset, std::uint64_t size) {
@@ -22,7 +22,7 @@ std::string read_text(const InputFile& file, std::uint64_t offset, std::uint64_t
   return out;
 }
 
-// The value of a directory field: from the zip64 fields if it is escaped and they have it.
+// Replaces an escaped directory field by its value in the zip64 fields; returns false if they lack it.
 bool widen(std::uint64_t& value, std::string_view& zip64) {
   if (value != zip::escape32) {
     return true;
@@ -35,7 +35,8 @@ bool widen(std::uint64_t& value, std::string_view& zip64) {
   return true;
 }
 
-// The zip64 field among the extra fields, or nothing. `sound` becomes false when a field exceeds the extra bytes.
+// Returns the zip64 field among the extra fields, or an empty view. Sets `sound` to false if a field exceeds the extra
+// bytes.
 std::string_view find_zip64(std::string_view extra, bool& sound) {
   while (extra.size() >= 4) {
     const auto id = get_little<std::uint16_t>(extra, 0);
@@ -95,7 +96,7 @@ ZipReader::Directory ZipReader::find_directory() const {
   if (!head.starts_with("PK")) {
     fail(concat("expected a PyTorch zip archive, got ", size, " bytes that do not start with 'PK'"));
   }
-  // The end record is last, before a comment of at most 65,535 bytes.
+  // The end record is the last record; only a comment of at most 65,535 bytes may follow.
   const std::uint64_t tail_size = std::min<std::uint64_t>(size, zip::end_size + zip::escape16);
   const std::string tail = read_text(file_, size - tail_size, tail_size);
   std::size_t end = std::string::npos;
@@ -250,7 +251,8 @@ void ZipReader::check_layout(std::uint64_t max_inflated) const {
             [](const auto* a, const auto* b) { return a->header_offset < b->header_offset; });
   for (std::size_t i = 1; i < order.size(); ++i) {
     if (order[i]->header_offset < order[i - 1]->data_offset + order[i - 1]->stored_size) {
-      fail(*order[i], concat("expected entries apart, got one that overlaps ", quote(order[i - 1]->name)));
+      fail(*order[i],
+           concat("expected entries that do not overlap, got one that overlaps ", quote(order[i - 1]->name)));
     }
   }
 }

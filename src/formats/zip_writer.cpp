@@ -10,9 +10,9 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Small enough to stay in the cache between the two checksums.
+// Size of pieces: small enough to stay in the cache between the two checksums.
 constexpr std::size_t kZipPiece = std::size_t{1} << 18;
-// From this size on a second thread computes the checksums while this one writes; below, synchronisation would cost
+// From this size on a second thread computes the checksums while this one writes; for less data synchronisation costs
 // more than it saves.
 constexpr std::size_t kZipWorthAThread = std::size_t{1} << 17;
 

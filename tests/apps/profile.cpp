@@ -187,7 +187,7 @@ TEST_CASE("profile: a file that is no trace, or none at all, is one clear error"
   const auto config = written(directory, "config.yaml", "epochs: 3\n");
   CHECK(error({"profile", config}) ==
         "[trace.read] expected a trace with events of a profiler, in Chrome's JSON format (*.pt.trace.json), got '" +
-            config + "', which is none: the file is damaged or ends early, at byte 1\n");
+            config + "', unreadable JSON: the file is damaged or ends early, at byte 1\n");
   const auto other = written(directory, "other.json", R"({"traceEvents": [{"ph": "X", "name": "a", "ts": 1}]})");
   CHECK(error({"profile", other}) ==
         "[trace.read] expected a trace with events of a profiler, in Chrome's JSON format (*.pt.trace.json), got '" +

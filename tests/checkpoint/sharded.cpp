@@ -238,7 +238,7 @@ TEST_CASE("save_sharded: refuses boxes that are not the whole, on all ranks", "[
         "[checkpoint.write] expected boxes of 12 elements together, got 6 of a tensor with sizes [4, 3] (key 'w')");
   CHECK(error_with([](ShardedState& own, int rank) {
           own.places["w"].offsets = {rank, 0};
-        }) == "[checkpoint.write] expected boxes apart, got two that overlap at offsets [0, 0] and [1, 0] (key 'w')");
+        }) == "[checkpoint.write] expected boxes that do not overlap, got two at offsets [0, 0] and [1, 0] (key 'w')");
   CHECK(error_with([](ShardedState& own, int rank) {
           own.places["w"].sizes = {rank == 0 ? 4 : 5, 3};
         }) ==
@@ -301,7 +301,7 @@ TEST_CASE("load_sharded: damage, missing files and saves that were not completed
   contains(error_in([&](const fs::path& copy) { flip(copy / "__1_0.distcp", 150000); }),
            ": the file is damaged (file '" + (directory.path() / "copy/__1_0.distcp").string() + "')");
   contains(error_in([&](const fs::path& copy) { flip(copy / "__0_0.distcp", -40); }),
-           "expected hashes with the noted hash, got others (file '");
+           "expected hashes that match their own hash, got others (file '");
   contains(error_in([&](const fs::path& copy) { flip(copy / "__0_0.distcp", -1); }),
            "expected the file that the manifest lists, got another one");
   contains(error_in([&](const fs::path& copy) { flip(copy / ".metadata", 40); }),

@@ -436,7 +436,7 @@ TEST_CASE("write_safetensors: refuses what the format cannot hold and leaves no 
     CHECK(refused({complex}) == concat("[checkpoint.write] expected an element type that safetensors files have, got ",
                                        danling::formats::dtype_name(dtype), "; cast it, or save a .pth (tensor 'a')"));
   }
-  const std::string taken = "[checkpoint.write] expected a name that is free, got one that is taken (tensor '";
+  const std::string taken = "[checkpoint.write] expected unique names, got a repeated or reserved one (tensor '";
   CHECK(refused({one, one}) == taken + "a')");
   NamedBytes reserved = one;
   reserved.entry.name = "__metadata__";

@@ -122,7 +122,7 @@ TEST_CASE("parse_npy: compressed arrays are refused by name", "[formats]") {
   CHECK(refused(gzip("\x93NUMPY")) ==
         "[data.npy] expected a .npy file, which begins with \\x93NUMPY, got gzip: "
         "decompress it first (file 'a.npy')");
-  CHECK(refused("PK\x03\x04...").find("got zip: name an .npz archive to the reader of those") != std::string::npos);
+  CHECK(refused("PK\x03\x04...").find("got zip: read an .npz archive by npz_dataset") != std::string::npos);
 }
 
 TEST_CASE("read_csv: bytes that are no UTF-8 name line and column, and encodings read them", "[formats]") {

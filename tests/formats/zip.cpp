@@ -237,7 +237,7 @@ TEST_CASE("ZipReader: entries that overlap, share a name or lie elsewhere are re
   HandEntry overlapping = stored("b", "inner");
   overlapping.claimed_offset = 31;
   CHECK(zip_error(hand_zip({stored("a", inner), overlapping})) ==
-        "[checkpoint.read] expected entries apart, got one that overlaps 'a' (file 'x.zip', record 'b')");
+        "[checkpoint.read] expected entries that do not overlap, got one that overlaps 'a' (file 'x.zip', record 'b')");
   HandEntry away = stored("a", "content");
   away.claimed_offset = 0x7fffffff;
   CHECK(zip_error(hand_zip({away})) ==

@@ -85,7 +85,7 @@ def refused():
     yield "symbolic_link", special(tarfile.SYMTYPE), "expected files and directories, got a symbolic link 'odd'"
     yield "pipe", special(tarfile.FIFOTYPE), "expected files and directories, got a named pipe 'odd'"
     yield "device", special(tarfile.CHRTYPE), "expected files and directories, got a character device 'odd'"
-    yield "joined", one + one, "expected nothing but zeros from here on, got further data, as where archives are joined"
+    yield "joined", one + one, "expected only zeros from here on, got further data, as in concatenated archives"
     yield "gzip", gzip.compress(one, mtime=0), "expected a plain TAR archive, got one compressed by gzip"
     yield "text", b"no archive" * 100, "expected a header of a TAR archive with its checksum"
     with tempfile.TemporaryDirectory() as folder:

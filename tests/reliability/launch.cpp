@@ -137,7 +137,7 @@ TEST_CASE("launch: a name without a slash is found by PATH alone", "[launch]") {
   CHECK(refused.wait() == 127);
   CHECK(refused.err() ==
         "[launch] expected a program that can be started, got 'here' (No such file or directory); names without '/' "
-        "are looked up in PATH: ./here is the one here\n");
+        "are looked up in PATH: write ./here for the file in this directory\n");
   Launched found({"-n", "2", "--", "here"}, [&] { setenv("PATH", with_folder.c_str(), 1); });
   CHECK(found.wait() == 0);
   CHECK(sorted_lines(found.out()) == Launched::Words{"[0] found", "[1] found"});

@@ -1,4 +1,4 @@
-// Checksums: XXH3-128, and zip's CRC-32.
+// Checksums: XXH3-128 and CRC-32.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ struct Hash128 {
   bool operator==(const Hash128&) const = default;
 };
 
-/// 32 hexadecimal digits, as printed by `xxhsum -H2`.
+/// Returns 32 hexadecimal digits, as printed by `xxhsum -H2`.
 std::string to_hex(const Hash128& hash);
-/// The hash of 32 lower-case hexadecimal digits, or nothing for any other text.
+/// Parses 32 lower-case hexadecimal digits; returns nullopt for any other text.
 std::optional<Hash128> parse_hash128(std::string_view text);
 
-/// The XXH3-128 of bytes in pieces.
+/// Computes the XXH3-128 of bytes that arrive in pieces.
 class Hasher {
  public:
   Hasher();
   void update(std::span<const std::byte> bytes);
-  /// The hash of all bytes so far.
+  /// Returns the hash of all bytes so far.
   Hash128 digest() const;
 
  private:
@@ -38,9 +38,9 @@ class Hasher {
 /// The XXH3-128 of `bytes`.
 Hash128 hash128(std::span<const std::byte> bytes);
 
-/// The CRC-32 of the bytes of `crc` followed by `bytes`; 0 is that of no bytes.
+/// Continues the CRC-32 `crc` over `bytes`; start with `crc` = 0.
 std::uint32_t extend_crc32(std::uint32_t crc, std::span<const std::byte> bytes);
-/// The CRC-32 of a first part followed by a second one of `second_size` bytes.
+/// Returns the CRC-32 of two concatenated parts, given their CRC-32s; the second part has `second_size` bytes.
 std::uint32_t combine_crc32(std::uint32_t first, std::uint32_t second, std::uint64_t second_size);
 
 }  // namespace danling::inline v0::formats

@@ -1,4 +1,4 @@
-// The files of a sharded checkpoint: archives of torch.save one after another, and behind them the hashes of all bytes.
+// The files of a sharded checkpoint: a sequence of torch.save archives, followed by the hashes of all bytes.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@
 
 namespace danling::inline v0::formats {
 
-/// Bytes of a file under one hash: what a reader must read at least. Small beside a tensor, large beside its hash.
+/// Bytes of a file per hash; a verified read reads whole blocks. Small compared to a tensor, large compared to a hash.
 inline constexpr std::uint64_t dcp_block = std::uint64_t{1} << 17;
 
-/// The place of an archive in its file, and of the elements of its tensor.
+/// The position of an archive in its file, and of the elements of its tensor.
 struct DcpPlace {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -31,8 +31,8 @@ struct DcpPlace {
   bool operator==(const DcpPlace&) const = default;
 };
 
-/// Writes such a file. Each archive begins at a multiple of 64 bytes and has one row-major tensor, or one value without
-/// tensors; `torch.load` of the part reads it.
+/// Writes such a file. Each archive begins at a multiple of 64 bytes and contains one row-major tensor or one value
+/// without tensors. `torch.load` reads the bytes of one archive.
 class DcpFileWriter {
  public:
   explicit DcpFileWriter(const std::filesystem::path& target);
@@ -40,13 +40,13 @@ class DcpFileWriter {
   DcpFileWriter(const DcpFileWriter&) = delete;
   DcpFileWriter& operator=(const DcpFileWriter&) = delete;
 
-  /// `content` passes all bytes of the elements to its sink. @throws CheckpointError
+  /// Appends a tensor; `content` passes all bytes of its elements to the sink. @throws CheckpointError
   DcpPlace add_tensor(DType dtype, const std::vector<std::int64_t>& sizes, bool requires_grad,
                       const std::function<void(const PieceSink& sink)>& content);
   DcpPlace add_value(const RecordTree& value);
-  /// Appends the hashes, brings the file to disk and gives it its name. @return the hash of the hashes
+  /// Appends the hashes, syncs the file to disk and renames it to the target. Returns the hash of the hashes.
   Hash128 commit();
-  /// Bytes so far; of the whole file after commit().
+  /// Bytes written so far; after commit() the size of the file.
   std::uint64_t size() const;
 
  private:
@@ -55,10 +55,10 @@ class DcpFileWriter {
   std::vector<DcpPlace> places_;
 };
 
-/// A file of DcpFileWriter, or any other, open for reading. For one thread at a time.
+/// A file of DcpFileWriter or of Python, open for reading. One thread at a time.
 class DcpFile {
  public:
-  /// Reads and verifies the hashes at the file's end; a file without them is read without verification. @throws
+  /// Reads and verifies the hashes at the file's end. Reads from a file without hashes are not verified. @throws
   /// CheckpointError for damaged hashes
   explicit DcpFile(const std::filesystem::path& path);
 
@@ -67,13 +67,12 @@ class DcpFile {
   bool has_hashes() const { return !hashes_.empty() || hash_.has_value(); }
   /// The hash that commit() returned.
   const std::optional<Hash128>& hash() const { return hash_; }
-  /// The place with these bounds that the writer noted, or null.
+  /// Returns the recorded place with these bounds, or null.
   const DcpPlace* find(std::uint64_t offset, std::uint64_t length) const;
 
-  /// Fills `out` from byte `offset`. Reads whole blocks and verifies them; the last ones are kept for the next call.
-  /// @throws CheckpointError
+  /// Fills `out` from byte `offset`. Reads and verifies whole blocks; caches the latest ones. @throws CheckpointError
   void read(std::uint64_t offset, std::span<std::byte> out);
-  /// Reads and verifies everything that has hashes. @throws CheckpointError that names the first damaged bytes
+  /// Reads and verifies all bytes that have hashes. @throws CheckpointError, which names the first damaged bytes
   void verify();
   /// Bytes read from the file so far.
   std::uint64_t bytes_read() const { return bytes_read_; }
@@ -87,11 +86,11 @@ class DcpFile {
   const std::vector<std::byte>& load_block(std::uint64_t block);
 
   InputFile file_;
-  std::uint64_t data_end_ = 0;  // of the bytes with hashes
+  std::uint64_t data_end_ = 0;  // end of the bytes with hashes
   std::vector<DcpPlace> places_;
   std::vector<Hash128> hashes_;
   std::optional<Hash128> hash_;
-  std::list<Block> blocks_;  // the last used first
+  std::list<Block> blocks_;  // cached blocks, the most recently used first
   std::uint64_t bytes_read_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The file `.metadata` of a directory of Python's torch.distributed.checkpoint: which boxes of which tensors lie where.
+// The file `.metadata` of Python's torch.distributed.checkpoint: the position of each box of each tensor.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace danling::inline v0::formats {
 
-/// The name of the file.
+/// The name of the file in the directory.
 inline constexpr std::string_view dcp_metadata_name = ".metadata";
 
-/// A box of a tensor, in an archive of torch.save of its own: `length` bytes of a file from `offset` on. An entry that
-/// is not a tensor has one, without offsets and sizes.
+/// A box of a tensor. Each box has a separate torch.save archive: `length` bytes of a file from `offset` on. An entry
+/// that is not a tensor has one chunk without offsets and sizes.
 struct DcpChunk {
   std::vector<std::int64_t> offsets;
   std::vector<std::int64_t> sizes;
@@ -30,7 +30,7 @@ struct DcpChunk {
 /// A tensor, or a pickled value.
 struct DcpEntry {
   std::string name;       ///< the keys, joined by dots
-  std::vector<Key> path;  ///< the keys: strings of maps, numbers of lists; empty where the metadata does not have them
+  std::vector<Key> path;  ///< the keys: strings for maps, integers for lists; empty if the metadata lacks them
   bool is_tensor = false;
   DType dtype = DType::float32;
   bool requires_grad = false;
@@ -40,15 +40,15 @@ struct DcpEntry {
   bool operator==(const DcpEntry&) const = default;
 };
 
-/// The pickle that `torch.distributed.checkpoint.FileSystemReader` reads. Equal entries produce equal bytes.
+/// Writes the pickle for `torch.distributed.checkpoint.FileSystemReader`. Equal entries produce equal bytes.
 std::string write_dcp_metadata(std::span<const DcpEntry> entries);
 
-/// Reads such a pickle without running code: only the classes of PyTorch's metadata are accepted. Checks that boxes lie
-/// inside of their tensors and do not overlap, that together they are the whole, and that files lie in the directory.
-/// `source` is added to messages. @throws CheckpointError that names class or entry
+/// Reads such a pickle without running code: accepts only the classes of PyTorch's metadata. Checks that boxes lie
+/// inside their tensors, do not overlap and cover them, and that files lie in the directory. Messages name `source`.
+/// @throws CheckpointError, which names the class or entry
 std::vector<DcpEntry> read_dcp_metadata(std::string_view bytes, std::string_view source);
 
-/// The reason why `chunks` are not the whole tensor of `sizes`, each element once, or an empty string.
+/// Returns an empty string if `chunks` cover each element of a tensor of `sizes` exactly once, else the reason.
 [[nodiscard]] std::string check_boxes(std::span<const std::int64_t> sizes, std::span<const DcpChunk> chunks);
 
 }  // namespace danling::inline v0::formats

@@ -1,4 +1,4 @@
-// A directory of shards open for reading: danling's, or one of Python's torch.distributed.checkpoint.
+// DcpReader: reads a sharded checkpoint of danling or of Python's torch.distributed.checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -23,19 +23,19 @@ namespace danling::inline v0::formats {
 
 class PthReader;
 
-/// Whether `directory` has the metadata of such a checkpoint.
+/// Returns true if `directory` has the metadata of such a checkpoint.
 bool is_dcp(const std::filesystem::path& directory);
 
-/// The directory that `<checkpoint>.pointer`, or `checkpoint` itself as such a file, names (DanLing's
-/// `latest.pointer`); else `checkpoint`. @throws CheckpointError
+/// Follows pointer files (DanLing's `latest.pointer`): if `checkpoint` or `<checkpoint>.pointer` is one, returns the
+/// directory that it names, else `checkpoint`. @throws CheckpointError
 std::filesystem::path resolve_dcp(const std::filesystem::path& checkpoint);
 
-/// Reads boxes of tensors: the bytes that a box needs, in blocks of `dcp_block` where the files have hashes, which are
-/// then verified. Runs no code of a pickle. For one thread at a time. Every error is a CheckpointError that names file
-/// or entry.
+/// Reads boxes of tensors. Reads only the bytes that a box needs; if the file has hashes, it reads and verifies whole
+/// blocks of `dcp_block` bytes. Runs no code of a pickle. One thread at a time. Every error is a CheckpointError that
+/// names the file or entry.
 class DcpReader {
  public:
-  /// Reads metadata and manifest, and compares the files' sizes with it.
+  /// Reads metadata and manifest, and compares the file sizes with the manifest.
   explicit DcpReader(std::filesystem::path directory);
   ~DcpReader();
   DcpReader(const DcpReader&) = delete;
@@ -45,7 +45,7 @@ class DcpReader {
   const std::vector<DcpEntry>& entries() const { return entries_; }
   /// The entry called `name`, or null.
   const DcpEntry* find(std::string_view name) const;
-  /// Nothing for Python's, and for danling's where the save was not completed.
+  /// Unset for a checkpoint of Python, and for an incomplete one of danling.
   const std::optional<DcpManifest>& manifest() const { return manifest_; }
 
   /// Fills `out` with the elements of a box, in row-major order.
@@ -54,12 +54,13 @@ class DcpReader {
   /// Fills `out` from byte `offset` of the whole tensor in row-major order.
   void read(const DcpEntry& entry, std::uint64_t offset, std::span<std::byte> out);
 
-  /// The state: tensors are row-major, each with a storage of its own, `storage_entry` of which is its entry. Values
-  /// with classes that are not read become a text that says so in `unread`, by name. Reads values, no tensors.
+  /// Returns the state; reads values but no tensors. Each tensor is row-major and has a separate storage;
+  /// `storage_entry` maps a storage to its entry. A value of an unsupported class becomes a placeholder text.
   const RecordTree& tree();
+  /// Maps the name of each value that was not read to the reason.
   const std::map<std::string, std::string>& unread() const { return unread_; }
 
-  // Storages of tree(): those of entries, and those of tensors inside of pickled values.
+  // Storages of tree(): of entries, and of tensors inside pickled values.
   std::size_t num_storages() const { return storages_.size(); }
   std::uint64_t storage_size(std::size_t storage) const;
   const DcpEntry* storage_entry(std::size_t storage) const;
@@ -70,14 +71,14 @@ class DcpReader {
   std::uint64_t size() const;  ///< bytes of all files
   /// The files with archives, sorted by name.
   std::vector<std::string> files() const;
-  /// Reads everything in one file and verifies it: by hashes, or by the archives' CRC-32.
+  /// Reads one file and verifies it by its hashes, or by the CRC-32s of its archives.
   void verify(const std::string& file);
 
  private:
   struct Source;
   struct Storage {
     const DcpEntry* entry = nullptr;
-    std::shared_ptr<PthReader> value;  // of a tensor inside of a pickled value
+    std::shared_ptr<PthReader> value;  // the archive of a tensor inside a pickled value
     std::size_t number = 0;
   };
 

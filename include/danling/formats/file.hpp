@@ -1,4 +1,4 @@
-// Files of the formats: positioned reads, and atomic writes.
+// Positioned reads and atomic writes of files.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,26 @@ namespace danling::inline v0::formats {
 
 class SideThread;
 
-/// Receives the next bytes of data written piece by piece.
+/// Receives data piece by piece.
 using PieceSink = std::function<void(std::span<const std::byte> piece)>;
 
 /// A file open for positioned reads.
 class InputFile {
  public:
-  /// @throws CheckpointError with the system's reason when it cannot be opened or is not a regular file.
+  /// @throws CheckpointError with the system's reason if it cannot be opened or is not a regular file
   explicit InputFile(std::filesystem::path path);
-  /// The `length` bytes of the file from `offset` on, as if they were a file. @throws CheckpointError also when the
-  /// file ends before.
+  /// Opens the `length` bytes of the file from `offset` on as if they were a file. @throws CheckpointError, also if the
+  /// file is shorter
   InputFile(std::filesystem::path path, std::uint64_t offset, std::uint64_t length);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// Bytes in the file, or in the part of it, when it was opened.
+  /// Bytes in the file, or in its opened part, at opening.
   std::uint64_t size() const { return size_; }
-  /// Fills `out` from `offset`. @throws CheckpointError when the file ends before or cannot be read.
-  /// Several threads may read at a time.
+  /// Fills `out` from `offset`. Several threads may read at a time.
+  /// @throws CheckpointError if the file is shorter or cannot be read
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -45,37 +45,37 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// A new file that is renamed to its target only when it is complete and on disk. Until then it is a temporary in the
-/// same directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed if this object is
-/// destroyed first. After an error it can only be dropped: later results of the system are unreliable after a failed
-/// write or sync.
-/// One thread at a time.
+/// A new file that is renamed to its target only when it is complete and on disk. Until then it is a temporary file in
+/// the same directory, `.<name>.tmp-<process>-<number>`. The writer holds a lock on it; the destructor removes it
+/// without a commit. After an error every call throws, since the system's results are unreliable after a failed write
+/// or sync. One thread at a time.
 class AtomicFile {
  public:
-  /// @throws CheckpointError with the system's reason when the directory cannot be written.
+  /// @throws CheckpointError with the system's reason if the directory is not writable
   explicit AtomicFile(std::filesystem::path target);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Appends. @throws CheckpointError with the system's reason (disk full, file too large).
+  /// Appends `bytes`. @throws CheckpointError with the system's reason (disk full, file too large)
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  /// Appends while `meanwhile` runs on a second thread, or before it on a single core; returns when both are done. For
-  /// large pieces, which both may read. @throws CheckpointError, and the exceptions of `meanwhile`
+  /// Appends `bytes` while `meanwhile` runs on a second thread (before the write on a single core); returns when both
+  /// are done. For large pieces; `meanwhile` may read `bytes`. @throws CheckpointError, and the exceptions of
+  /// `meanwhile`
   void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile);
-  /// Appends the whole of another file: shares its blocks if the file system can and this file is empty, else copies.
+  /// Appends another file. Shares its blocks if this file is empty and the file system supports it, else copies them.
   /// @throws CheckpointError
   void write(const InputFile& source);
-  /// Replaces written bytes, from byte `offset` on, such as a checksum before its content.
-  /// @throws CheckpointError also when there are fewer bytes
+  /// Overwrites bytes from `offset` on, for example a checksum that precedes its content.
+  /// @throws CheckpointError, also if fewer bytes were written
   void rewrite(std::uint64_t offset, std::string_view text);
   /// Bytes written so far.
   std::uint64_t size() const { return size_; }
 
-  /// Syncs everything to disk and checks the size there. Waits for the disk.
+  /// Syncs the file to disk and checks its size. Waits for the disk.
   void finish();
-  /// Finishes, then renames to the target and syncs the directory.
+  /// Calls finish(), renames the file to its target and syncs the directory.
   void commit();
 
   const std::filesystem::path& target() const { return target_; }
@@ -104,9 +104,9 @@ class AtomicFile {
 /// Syncs the entries of a directory to disk. @throws CheckpointError
 void sync_directory(const std::filesystem::path& directory);
 
-/// A further name for an existing file, made in two steps. The constructor preserves the current file: by a hard link,
-/// else by sharing its blocks, else by a copy synced to disk. commit() gives it the name, replacing the file of that
-/// name. Without commit() nothing remains.
+/// Adds a name to an existing file in two steps. The constructor preserves the current content: by a hard link, else by
+/// shared blocks, else by a copy synced to disk. commit() renames it to `name` and replaces a file of that name.
+/// Without commit() nothing remains.
 class PendingAlias {
  public:
   /// @throws CheckpointError
@@ -123,7 +123,7 @@ class PendingAlias {
   std::optional<AtomicFile> copy_;
 };
 
-/// Removes temporaries of AtomicFile in `directory` whose writer is gone. Returns the removed paths.
+/// Removes temporary files of AtomicFile in `directory` whose writers have ended. Returns the removed paths.
 std::vector<std::filesystem::path> remove_stale_temporaries(const std::filesystem::path& directory);
 
 }  // namespace danling::inline v0::formats

@@ -1,4 +1,4 @@
-// JSON lines: a file with one JSON value per line, read at any line.
+// JSON lines: random access to a file with one JSON value per line.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,37 @@ namespace danling::inline v0::formats {
 class TextFile;
 
 struct JsonOptions {
-  /// Accepts NaN, Infinity and -Infinity, which Python's `json` writes and JSON does not have.
+  /// Accepts NaN, Infinity and -Infinity, which Python's `json` writes although JSON lacks them.
   bool allow_nan = false;
 };
 
-/// One JSON value as a tree without tensors. `source` is added to messages, such as `file 'x', line 3`.
-/// @throws DataError with the column, in bytes from 1, for invalid JSON, more than 256 levels of nesting, repeated
-/// keys, integers beyond int64, and numbers beyond float64.
+/// Parses one JSON value as a tree without tensors. Messages end with `source`, such as `file 'x', line 3`.
+/// @throws DataError with the column (in bytes, from 1) for invalid JSON, more than 256 levels of nesting, repeated
+/// keys, integers beyond int64, and numbers beyond float64
 RecordTree parse_json(std::string_view text, std::string_view source, const JsonOptions& options = {});
 
-/// The lines of a file and where they begin (16 bytes of memory per line); empty lines are no records. The file is
-/// mapped; gzip files are decompressed into memory. Several threads may read at a time.
+/// A file of JSON lines with an index (16 bytes of memory per line); skips empty lines. Maps the file; decompresses
+/// gzip files into memory. Several threads may read at a time.
 class JsonLinesFile {
  public:
-  /// Scans the whole file once for its line ends. @throws DataError as MappedFile, and for damaged or truncated gzip,
-  /// other compressions and UTF-16.
+  /// Scans the whole file for line ends. @throws DataError as MappedFile, and for damaged or truncated gzip, other
+  /// compressions and UTF-16
   explicit JsonLinesFile(std::filesystem::path path, const JsonOptions& options = {});
   ~JsonLinesFile();
 
   const std::filesystem::path& path() const;
-  /// Size of the text.
+  /// Size of the text in bytes.
   std::uint64_t bytes() const { return text_.size(); }
   const JsonOptions& options() const { return options_; }
-  /// Lines that are not empty.
+  /// Number of records: lines that are not empty.
   std::int64_t size() const { return static_cast<std::int64_t>(lines_.size()); }
-  /// Line number, from 1.
+  /// The line number of a record, from 1.
   std::uint64_t line(std::int64_t record) const { return at(record).number; }
-  /// The text of a record, without its line end.
+  /// The text of a record, without the line end.
   std::string_view text(std::int64_t record) const;
-  /// @throws DataError as parse_json, with file and line.
+  /// Parses a record. @throws DataError as parse_json, with file and line
   RecordTree read(std::int64_t record) const;
-  /// See MappedFile. Queries the system at most once per millisecond: cheap enough for each record.
+  /// See MappedFile. Queries the system at most once per millisecond, so it is cheap enough to call per record.
   void check_size() const;
 
  private:
@@ -52,7 +52,7 @@ class JsonLinesFile {
     std::uint64_t begin;
     std::uint64_t number;
   };
-  /// @throws DataError for an index out of range.
+  /// @throws DataError for an index out of range
   const Line& at(std::int64_t record) const;
 
   std::unique_ptr<const TextFile> file_;

@@ -1,4 +1,4 @@
-// NumPy's .npy format: a header that describes one array, and its elements.
+// NumPy's .npy format: a header that describes one array, then its elements.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace danling::inline v0::formats {
 struct NpyArray {
   DType dtype = DType::float32;
   std::vector<std::int64_t> sizes;
-  /// The first index runs fastest; otherwise the last does.
+  /// Column-major (the first index varies fastest); otherwise row-major.
   bool fortran_order = false;
   /// The byte order differs from this machine's.
   bool swapped = false;
@@ -28,15 +28,15 @@ struct NpyArray {
 
 /// Reads the header of `content`, a whole .npy file or member of an .npz file; allocates only the sizes. `source` names
 /// it in messages, such as `file 'x.npy'`.
-/// @throws DataError when it is not .npy, is damaged, is shorter or longer than its array, or has elements that tensors
-/// do not support (objects, structures, texts, dates, long doubles).
+/// @throws DataError if it is not .npy, is damaged, is shorter or longer than its array, or has elements that tensors
+/// do not support (objects, structures, texts, dates, long doubles)
 NpyArray parse_npy(std::span<const std::byte> content, std::string_view source);
 
-/// Whether NumPy has this element type.
+/// Returns true if NumPy has this element type.
 bool has_npy(DType dtype);
 
-/// The header of a .npy file of version 1.0, before its elements, which follow in little-endian order, the last index
-/// running fastest. Like NumPy's, of a multiple of 64 bytes. `dtype` must be one that NumPy has.
+/// Returns the header of a .npy file of version 1.0. The caller appends the elements, little-endian and row-major. The
+/// size is a multiple of 64 bytes, as in NumPy. `dtype` must be one that NumPy has.
 std::string npy_header(DType dtype, std::span<const std::int64_t> sizes);
 
 }  // namespace danling::inline v0::formats

@@ -1,5 +1,5 @@
-// ProtobufWriter: messages in the wire format of Protocol Buffers, without the library, whose symbols LibTorch's own
-// copy would meet.
+// ProtobufWriter: writes messages in the wire format of Protocol Buffers. The library's symbols would clash with the
+// copy inside LibTorch.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::formats {
 
-/// Appends fields to a message. A field of default value is written too: leave it out yourself where that matters.
+/// Appends fields to a message. Also writes fields with default values; the caller omits them if needed.
 /// Source: https://protobuf.dev/programming-guides/encoding/
 class ProtobufWriter {
  public:
@@ -24,7 +24,7 @@ class ProtobufWriter {
   ProtobufWriter& number32(int field, float value) {
     return tag(field, 5).fixed(std::bit_cast<std::uint32_t>(value), 4);
   }
-  /// Text must be UTF-8.
+  /// `value` must be UTF-8.
   ProtobufWriter& text(int field, std::string_view value) {
     tag(field, 2).varint(value.size());
     bytes_ += value;
@@ -32,7 +32,7 @@ class ProtobufWriter {
   }
   ProtobufWriter& message(int field, const ProtobufWriter& value) { return text(field, value.bytes_); }
 
-  /// An element of a packed field: fill a writer with these, and add it as a message.
+  /// Appends an element of a packed field. Fill a separate writer with the elements and add it by `message`.
   ProtobufWriter& packed(double value) { return fixed(std::bit_cast<std::uint64_t>(value), 8); }
   ProtobufWriter& packed_integer(std::int64_t value) { return varint(static_cast<std::uint64_t>(value)); }
 

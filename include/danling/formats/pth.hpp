@@ -1,4 +1,4 @@
-// `.pth` archives: a pickle, its storages, and our manifest. torch.load reads them.
+// `.pth` archives, which torch.load reads: a pickle, its storages, and a manifest of danling.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace danling::inline v0::formats {
 
-/// Version of the written manifest, and the newest readable one. Version 1 had no hashes.
+/// Version of the written manifest and the newest readable version. Version 1 had no hashes.
 inline constexpr int manifest_version = 2;
 
 /// Returns the bytes of a storage, valid until the next call.
@@ -23,8 +23,8 @@ using StorageSource = std::function<std::span<const std::byte>(std::size_t stora
 using StoragePieces = std::function<void(std::size_t storage, const PieceSink& sink)>;
 
 /// Writes an archive with torch.save's layout (a reader may map storages or compute their offsets), plus the record
-/// `danling/manifest`: our version and the size, CRC-32 and XXH3-128 of every other record. The bytes depend on the
-/// tree and the storages only, not on the file's name or the time. Reads every storage once, in order.
+/// `danling/manifest`: a version, and size, CRC-32 and XXH3-128 of every other record. The bytes depend only on the
+/// tree and the storages, not on the file name or the time. Reads every storage once, in order.
 /// @throws CheckpointError
 void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
                const StorageSource& storage);
@@ -34,40 +34,40 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
 /// An archive written by write_pth or by torch.save (1.6 and later), open for reading.
 class PthReader {
  public:
-  /// Reads the tree and checks the archive's records against the manifest, if any.
-  /// @throws CheckpointError that names file, record and reason
+  /// Reads the tree and compares the archive's records with the manifest, if any.
+  /// @throws CheckpointError with file, record and reason
   explicit PthReader(const std::filesystem::path& path);
-  /// The archive in the `length` bytes of a file from `offset` on.
+  /// Opens the archive in the `length` bytes of a file from `offset` on.
   PthReader(const std::filesystem::path& path, std::uint64_t offset, std::uint64_t length);
 
   const RecordTree& tree() const { return pickled_.tree; }
   std::size_t num_storages() const { return entries_.size(); }
   /// Bytes of a storage.
   std::uint64_t storage_size(std::size_t storage) const { return pickled_.storages[storage].size; }
-  /// Whether the archive has a manifest: files of torch.save have none.
+  /// True if the archive has a manifest; files of torch.save have none.
   bool has_manifest() const { return has_manifest_; }
-  /// Whether records can be verified: by a manifest, or by CRC-32s.
+  /// True if records can be verified, by a manifest or by CRC-32s.
   bool has_checksums() const { return has_manifest_ || zip_.has_crcs(); }
   /// The records of the archive, in the order of its directory.
   const std::vector<ZipEntry>& records() const { return zip_.entries(); }
   /// The record of a storage: its name and its position in the file.
   const ZipEntry& storage_record(std::size_t storage) const { return *entries_.at(storage); }
-  /// The hash of one of `records()` from the manifest, or null without one.
+  /// The hash of one of `records()` from the manifest, or null without a manifest.
   const Hash128* record_hash(const ZipEntry& record) const;
 
-  // Verified means: by the manifest's hash, else by the archive's CRC-32.
+  // Verification uses the manifest's hash, else the archive's CRC-32.
 
   /// Fills `out`, which has the storage's size, and verifies it. @throws CheckpointError
   void read_storage(std::size_t storage, std::span<std::byte> out) const;
-  /// Fills one destination per storage, each of its size, and verifies them; on all cores when there is enough to read.
+  /// Fills one destination per storage, each of the storage's size, and verifies them; on all cores if large enough.
   /// @throws CheckpointError for the first damaged storage
   void read_storages(std::span<const std::span<std::byte>> out) const;
-  /// Fills `out` from byte `offset` of a storage, without verification: see verify_record. Slow for a deflated record,
+  /// Fills `out` from byte `offset` of a storage without verification (see verify_record). Slow for deflated records,
   /// which torch.save does not write. @throws CheckpointError
   void read_storage(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const;
   /// Reads one record and verifies it. @throws CheckpointError
   void verify_record(const ZipEntry& record) const;
-  /// Reads every record and verifies it, on all cores when there is enough to read. @throws CheckpointError
+  /// Reads and verifies every record, on all cores if large enough. @throws CheckpointError
   void verify() const;
 
  private:

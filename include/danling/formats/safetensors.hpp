@@ -1,4 +1,4 @@
-// Safetensors files: named dense tensors behind a JSON header. Compatible with Python's safetensors in both directions.
+// Safetensors files: a JSON header, then named dense tensors. Python's safetensors reads ours, and we read Python's.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::float32;
   std::vector<std::int64_t> sizes;
-  std::uint64_t offset = 0;  ///< offset of its first byte in the file; set by the reader
+  std::uint64_t offset = 0;  ///< position of the first byte in the file; set by the reader
   std::uint64_t bytes = 0;   ///< set by the reader
 
   bool operator==(const SafetensorsEntry&) const = default;
@@ -35,56 +35,58 @@ struct SafetensorsEntry {
 /// The header's `__metadata__`.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// The format's name of an element type, such as `BF16`; empty for complex32 and complex128, which it lacks.
+/// Returns the format's name of an element type, such as `BF16`; empty for complex32 and complex128, which the format
+/// lacks.
 std::string_view safetensors_dtype(DType dtype);
 
 /// Passes all bytes of tensor number `tensor` to `sink`, in pieces of any size.
 using TensorSource = std::function<void(std::size_t tensor, const PieceSink& sink)>;
 
-/// The metadata key of danling's hashes: a version, then the XXH3-128 of the header without them and of each tensor in
-/// the order of the data, in hexadecimal digits separated by spaces.
+/// The metadata key of danling's hashes. Its value is a version, the XXH3-128 of the header without the hashes, and the
+/// XXH3-128 of each tensor in the order of the data, in hexadecimal digits separated by spaces.
 inline constexpr std::string_view safetensors_hashes_key = "danling.xxh3";
 
-/// Writes `entries` in the order of Python's safetensors (element types from wide to narrow, then names), so that every
-/// tensor starts at a multiple of its element size. Calls `source` once for each, in that order, with its index in
-/// `entries`. Adds the hashes to the metadata. Equal input produces equal bytes: Python's, except for the hashes.
+/// Writes `entries` in the order of Python's safetensors (element types from wide to narrow, then names), so every
+/// tensor starts at a multiple of its element size. Calls `source` once per tensor, in that order, with the index in
+/// `entries`. Adds the hashes to the metadata. Equal input produces equal bytes, which equal Python's except for the
+/// hashes.
 /// @throws CheckpointError for a name that is repeated, `__metadata__` or not UTF-8, for an unsupported element type,
-/// and when `source` passes another number of bytes than the shape requires
+/// and if `source` passes another number of bytes than the shape requires
 void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entries, const SafetensorsMetadata& metadata,
                        const TensorSource& source);
 
-/// Whether the file begins like a safetensors file. @throws CheckpointError when it cannot be read
+/// Returns true if the file begins like a safetensors file. @throws CheckpointError if it cannot be read
 bool is_safetensors(const std::filesystem::path& path);
 
-/// A file open for reading. The constructor reads the header and refuses tensors that overlap, leave gaps or do not
-/// have the size of their shape, repeated names, and unknown parts of the header. Every error is a CheckpointError that
-/// names file, tensor and reason. Allocations are bounded by the file's size.
+/// A file open for reading. The constructor reads the header. It refuses tensors that overlap, leave gaps or do not
+/// match their shape, repeated names, and unknown parts of the header. Every error is a CheckpointError with file,
+/// tensor and reason. The file size bounds allocations.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  /// In the order of the data.
+  /// The tensors in the order of the data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   /// The entry called `name`, or null.
   const SafetensorsEntry* find(std::string_view name) const;
-  /// Without danling's hashes.
+  /// The metadata without danling's hashes.
   const SafetensorsMetadata& metadata() const { return metadata_; }
-  /// Whether the file has danling's hashes. Without them only the header can be verified.
+  /// True if the file has danling's hashes. Without them only the header can be verified.
   bool has_hashes() const { return !hashes_.empty(); }
-  /// The other names of tied weights, with the tensors they refer to, from the metadata of save_safetensors and
+  /// Maps other names of tied weights to the tensors that they refer to, from the metadata of save_safetensors and
   /// Python's `save_model`.
   SafetensorsMetadata aliases() const;
 
   /// Fills `out`, which has the tensor's size, and verifies it.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
-  /// Fills one destination per entry of `entries()`, each of its size, and verifies them, on all cores.
+  /// Fills one destination per entry of `entries()`, each of the entry's size, and verifies them, on all cores.
   void read_all(std::span<const std::span<std::byte>> out) const;
   /// Fills `out` from byte `offset` of the tensor, without verification.
   void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
-  /// Reads one of `entries()` and verifies it.
+  /// Reads and verifies one of `entries()`.
   void verify(const SafetensorsEntry& entry) const;
-  /// Reads everything and verifies it, on all cores.
+  /// Reads and verifies all tensors, on all cores.
   void verify() const;
 
  private:

@@ -1,4 +1,4 @@
-// Tables in memory: named columns, each of one type, as read from CSV and JSON lines files.
+// Tables in memory, read from CSV and JSON lines files: named columns, each of one type.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace danling::inline v0::formats {
 
 enum class ColumnType { int64, float64, text, boolean };
 
-/// `int64`, `float64`, `text`, `bool`.
+/// Returns `int64`, `float64`, `text` or `bool`.
 std::string_view name(ColumnType type);
 
 /// Texts, stored in one block.
@@ -42,39 +42,39 @@ class TextColumn {
   std::vector<std::size_t> ends_;
 };
 
-/// One column. A missing value is NaN in float64 and an empty text in text; the other types have none.
+/// One column. A missing value is NaN in float64 and an empty text in text; the other types have no missing values.
 struct Column {
   std::string name;
   /// In the order of ColumnType; a bool is 0 or 1.
   std::variant<std::vector<std::int64_t>, std::vector<double>, TextColumn, std::vector<std::uint8_t>> values;
-  /// For a column inferred to be text, for messages: the first cell that is neither a number nor missing, as `'abc'
+  /// For messages, in a column inferred to be text: the first cell that is neither a number nor missing, such as `'abc'
   /// (file 'x.csv', line 3)`. Empty for a declared type.
   std::string first_text = {};
-  /// The same for the first cell that is a number or a bool; empty without one.
+  /// As first_text, for the first cell that is a number or a bool; empty without one.
   std::string first_number = {};
 
   ColumnType type() const { return static_cast<ColumnType>(values.index()); }
   std::size_t size() const;
-  // Each throws a DataError for another type; it names the column, and the cell that made it text.
+  // Each throws a DataError for a column of another type, with the column and the cell that made it text.
   std::span<const std::int64_t> integers() const;
   std::span<const double> floats() const;
   const TextColumn& texts() const;
   std::span<const std::uint8_t> booleans() const;
 };
 
-/// Line numbers of a table's rows in its file.
+/// Maps the rows of a table to line numbers in its file.
 class RowLines {
  public:
   RowLines() = default;
-  /// `jumps`: (row, line) for the first row and each row that is not one line below the previous one.
+  /// `jumps`: (row, line) of the first row, and of each row that is not one line below the previous row.
   RowLines(std::string file, std::vector<std::pair<std::size_t, std::uint64_t>> jumps)
       : file_(std::move(file)), jumps_(std::move(jumps)) {}
 
-  /// Empty if the table is not from a file.
+  /// The path; empty if the table is not from a file.
   const std::string& file() const { return file_; }
-  /// Line of the first character of a row, from 1; 0 if the table is not from a file.
+  /// The first line of a row, from 1; 0 if the table is not from a file.
   std::uint64_t line(std::size_t row) const;
-  /// For messages: `file 'x.csv', line 3`, or `row 2` if the table is not from a file.
+  /// Returns `file 'x.csv', line 3` for messages, or `row 2` if the table is not from a file.
   std::string where(std::size_t row) const;
 
  private:
@@ -86,12 +86,12 @@ class RowLines {
 class Table {
  public:
   Table() = default;
-  /// @throws DataError for columns of unequal length or equal names.
+  /// @throws DataError for columns of unequal length or equal names
   explicit Table(std::vector<Column> columns, RowLines lines = {});
 
   std::size_t num_rows() const { return columns_.empty() ? 0 : columns_.front().size(); }
   const std::vector<Column>& columns() const { return columns_; }
-  /// @throws DataError that lists the existing columns.
+  /// Returns the column of that name. @throws DataError, which lists the existing columns
   const Column& column(std::string_view name) const;
   const RowLines& lines() const { return lines_; }
 
@@ -106,15 +106,15 @@ enum class Encoding { utf8, latin1, cp1252 };
 
 struct CsvOptions {
   char separator = ',';
-  /// Encloses fields that contain separators, line ends or quotes, which are then doubled.
+  /// Encloses fields that contain separators, line ends or quotes; quotes inside are doubled.
   char quote = '"';
-  /// Whether the first row holds names.
+  /// The first row contains the names of the columns.
   bool header = true;
-  /// Replaces the header's names, one per column. Without both, columns are called "0", "1", ...
+  /// Names that replace those of the header, one per column. Without names and header, columns are called "0", "1", ...
   std::vector<std::string> names = {};
-  /// Lines that begin with it are skipped; none by default.
+  /// Skips lines that begin with this character; none by default.
   char comment = '\0';
-  /// Texts that denote a missing number or bool, besides an empty one; text columns keep them.
+  /// Texts that mean a missing number or bool, besides an empty field; text columns keep them.
   std::vector<std::string> missing = {"NA", "N/A", "NaN", "nan", "null", "NULL"};
   /// Types of columns by name; the others are inferred from the whole file.
   std::map<std::string, ColumnType> types = {};
@@ -124,24 +124,26 @@ struct CsvOptions {
   std::int64_t num_threads = 0;
 };
 
-/// Reads a CSV file (RFC 4180), gzip'd or not, with or without a byte order mark, with LF, CRLF or CR at the ends of
-/// lines; skips empty lines. A column of only integers is int64 (float64 if some are missing or do not fit), of only
-/// numbers (also inf and nan) float64, of only true or false bool (float64 of 0 and 1 if some are missing), any other
-/// text. Blanks around numbers are allowed. A gzip file is decompressed into memory.
-/// @throws DataError with file, line, column and text: a value outside a declared type, missing values of a declared
-/// int64 or bool, rows of unequal length, unclosed quotes, bytes outside the encoding, NUL bytes; for damaged or
-/// truncated gzip and other compressions.
+/// Reads a CSV file (RFC 4180), plain or gzip'd, with or without a byte order mark; lines end with LF, CRLF or CR.
+/// Skips empty lines and decompresses gzip files into memory.
+///
+/// Types of columns: only integers: int64 (float64 if some are missing or do not fit); only numbers, including inf and
+/// nan: float64; only true or false: bool (float64 of 0 and 1 if some are missing); otherwise text. Blanks around
+/// numbers are allowed.
+/// @throws DataError with file, line, column and text for a value outside a declared type, missing values of a declared
+/// int64 or bool, rows of unequal length, unclosed quotes, bytes outside the encoding, and NUL bytes; also for damaged
+/// or truncated gzip and other compressions
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
-/// A table as the text of a CSV file with a header, which read_csv reads back equal: numbers by their shortest exact
-/// text, NaN as an empty field, texts in quotes if needed.
+/// Formats a table as CSV with a header; read_csv returns an equal table. Writes numbers as their shortest exact text,
+/// NaN as an empty field, and texts in quotes if needed.
 std::string to_csv(const Table& table, char separator = ',');
 
 struct JsonTableOptions {
-  /// Columns, as paths into the objects: `a.b` is member b of member a. Empty: all members of all lines except lists,
-  /// in the order of their first occurrence.
+  /// Columns as paths into the objects: `a.b` is member b of member a. Empty: all members of all lines except lists, in
+  /// the order of their first occurrence.
   std::vector<std::string> columns = {};
-  /// Types of columns by name; the others follow from the values.
+  /// Types of columns by name; the others are inferred from the values.
   std::map<std::string, ColumnType> types = {};
   /// See JsonOptions.
   bool allow_nan = false;
@@ -149,10 +151,10 @@ struct JsonTableOptions {
   std::int64_t num_threads = 0;
 };
 
-/// Reads a file with one JSON object per line, gzip'd or not; skips empty lines. Null and absent members are missing
+/// Reads a file with one JSON object per line, plain or gzip'd; skips empty lines. Null and absent members are missing
 /// values.
 /// @throws DataError with file and line for invalid JSON, a value that is not an object, or a type that differs from
-/// the lines before.
+/// the lines before
 Table read_json_lines(const std::filesystem::path& path, const JsonTableOptions& options = {});
 
 }  // namespace danling::inline v0::formats

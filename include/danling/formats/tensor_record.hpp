@@ -1,4 +1,4 @@
-// Description of a tensor in a file: element type, storage, shape. No LibTorch.
+// TensorRecord: describes a tensor in a file by element type, storage and shape, without LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +38,11 @@ enum class DType : std::uint8_t {
 
 inline constexpr std::size_t dtype_count = static_cast<std::size_t>(DType::complex128) + 1;
 
-/// Bytes per element.
+/// Returns the bytes per element.
 std::size_t dtype_size(DType dtype);
-/// PyTorch's name, such as `float32` or `bool`.
+/// Returns PyTorch's name, such as `float32` or `bool`.
 std::string_view dtype_name(DType dtype);
-/// PyTorch's class of typed storages, such as `FloatStorage`; empty for newer types without one.
+/// Returns PyTorch's class of typed storages, such as `FloatStorage`; empty for newer types, which have none.
 std::string_view dtype_storage_class(DType dtype);
 
 /// A strided view of one storage. Offset, sizes and strides count elements.
@@ -59,11 +59,10 @@ struct TensorRecord {
   bool operator==(const TensorRecord&) const = default;
 };
 
-/// A state with descriptions in place of its tensors.
+/// A state whose tensors are records.
 using RecordTree = Tree<TensorRecord>;
 
-/// Returns the reason why `record` cannot be a view of a storage of `storage_bytes` bytes, or an empty string if it
-/// can.
+/// Returns an empty string if `record` is a valid view of a storage of `storage_bytes` bytes, else the reason.
 [[nodiscard]] std::string check_view(const TensorRecord& record, std::uint64_t storage_bytes);
 
 }  // namespace danling::inline v0::formats

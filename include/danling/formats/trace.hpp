@@ -1,4 +1,4 @@
-// Traces in Chrome's JSON format, as Kineto and Python's torch.profiler write them: where the time goes.
+// Summarises profiler traces in Chrome's JSON format, as Kineto and Python's torch.profiler write them.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace danling::inline v0::formats {
 
-/// Times are in microseconds.
+/// The steps of a trace. Times are in microseconds.
 struct TraceSteps {
   std::int64_t count = 0;
   double mean_us = 0.0, slowest_us = 0.0;
-  std::string slowest;  ///< its name, `ProfilerStep#12`
-  /// Outside of all ranges. Of `danling profile`: what no named range explains.
+  std::string slowest;  ///< name of the slowest step, such as `ProfilerStep#12`
+  /// Time of the steps outside all named ranges.
   double unnamed_us = 0.0;
 };
 
@@ -25,56 +25,55 @@ struct TraceRange {
   std::int64_t count = 0;
 };
 
-/// An operator or a call of the device's runtime. Sums over all threads, as key_averages() of torch.profiler: in
-/// `total_us` the time of a call inside of another of the same name counts twice, unless the outer one calls nothing
-/// else.
+/// An operator, or a call of the device's runtime. Sums over all threads, as key_averages() of torch.profiler.
+/// `total_us` counts the time of a call inside a call of the same name twice, unless the outer call calls nothing else.
 struct TraceOperator {
   std::string name;
-  std::string shapes;  ///< of its inputs; empty unless TraceOptions::by_shape and recorded
+  std::string shapes;  ///< shapes of the inputs; empty unless recorded and TraceOptions::by_shape
   double self_us = 0.0, total_us = 0.0;
   std::int64_t count = 0;
-  std::optional<std::int64_t> flops;         ///< of calls whose shapes were recorded, by torch.profiler's formulas
-  std::optional<std::int64_t> self_bytes;    ///< of host memory, allocated less freed; if recorded
-  std::optional<std::int64_t> device_bytes;  ///< the same of device memory
+  std::optional<std::int64_t> flops;         ///< by torch.profiler's formulas; set if shapes were recorded
+  std::optional<std::int64_t> self_bytes;    ///< host memory, allocated minus freed; set if recorded
+  std::optional<std::int64_t> device_bytes;  ///< as self_bytes, for device memory
 };
 
-/// A kernel, copy or fill on a device.
+/// A kernel, copy or fill that ran on a device.
 struct TraceKernel {
   std::string name;
   double total_us = 0.0;
   std::int64_t count = 0;
 };
 
-/// One device between the beginning of the first step and the end of the last.
+/// One device, from the beginning of the first step to the end of the last.
 struct TraceDevice {
   std::string name;
   double busy_us = 0.0, idle_us = 0.0;
 };
 
 struct TraceSummary {
-  std::string trace;     ///< name of the file
+  std::string trace;     ///< file name
   double wall_us = 0.0;  ///< from the first event to the end of the last
   TraceSteps steps;
-  double sync_us = 0.0;                  ///< the host's waiting for devices, in calls of their runtime
+  double sync_us = 0.0;                  ///< time for which the host waited in calls of a device's runtime
   std::vector<TraceRange> ranges;        ///< by total time
   std::vector<TraceOperator> operators;  ///< by self time
   std::vector<TraceKernel> kernels;      ///< by total time
   std::vector<TraceDevice> devices;
-  /// Why the rest of the file was not read; empty for a whole file.
+  /// The reason why the rest of the file was not read; empty for a whole file.
   std::string cut_off;
 };
 
 struct TraceOptions {
-  bool by_shape = false;  ///< calls with other input shapes are other operators
+  bool by_shape = false;  ///< groups operators by input shapes too
 };
 
-/// Reads a file, plain or compressed by gzip, piece by piece; needs about 50 bytes of memory for each event. Of a
-/// truncated or damaged file it reads what comes before.
-/// @throws DataError when the file cannot be read, or has no event of a profiler
+/// Reads a file, plain or gzip'd, piece by piece; needs about 50 bytes of memory per event. Reads a truncated or
+/// damaged file up to the damage.
+/// @throws DataError if the file cannot be read or has no profiler events
 TraceSummary read_trace(const std::filesystem::path& path, const TraceOptions& options = {});
 
-/// The summary as indented JSON: `trace`, `wall_us`, `steps`, `ranges`, `operators`, `kernels`, `devices`, `sync_us`,
-/// and `cut_off` of a file that was not read to its end.
+/// Formats the summary as indented JSON: `trace`, `wall_us`, `steps`, `ranges`, `operators`, `kernels`, `devices`,
+/// `sync_us`, and `cut_off` if the file was not read to its end.
 std::string to_json(const TraceSummary& summary);
 
 }  // namespace danling::inline v0::formats

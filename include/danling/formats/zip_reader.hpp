@@ -1,4 +1,4 @@
-// Reads untrusted zip archives: checks every size and offset against the file.
+// Reads untrusted zip archives: compares every size and offset with the file.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,20 @@ namespace danling::inline v0::formats {
 struct ZipEntry {
   std::string name;
   std::uint64_t size = 0;         ///< bytes of content
-  std::uint64_t stored_size = 0;  ///< bytes in the file: less than `size` when deflated
+  std::uint64_t stored_size = 0;  ///< bytes in the file; differs from `size` if deflated
   std::uint32_t crc = 0;
   bool deflated = false;
   std::uint64_t header_offset = 0;
   std::uint64_t data_offset = 0;
 };
 
-/// An archive open for reading. The constructor reads the directory and refuses an archive whose entries overlap,
-/// leave the file, contradict their headers, share a name, or inflate to more than `max_inflated` bytes together.
-/// Allocations are bounded by the file's size.
-/// Every error is a CheckpointError that names file, record and reason.
+/// An archive open for reading. The constructor reads the directory. It refuses an archive whose entries overlap,
+/// exceed the file, contradict their headers, share a name, or together inflate to more than `max_inflated` bytes. The
+/// file size bounds allocations. Every error is a CheckpointError with file, record and reason.
 class ZipReader {
  public:
   explicit ZipReader(std::filesystem::path path, std::uint64_t max_inflated = std::uint64_t{1} << 30);
-  /// The archive in the `length` bytes of a file from `offset` on; its offsets count from there.
+  /// Opens the archive in the `length` bytes of a file from `offset` on; its offsets count from there.
   ZipReader(std::filesystem::path path, std::uint64_t offset, std::uint64_t length);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -40,22 +39,22 @@ class ZipReader {
   /// The entry called `name`, or null.
   const ZipEntry* find(std::string_view name) const;
 
-  /// Whether the archive has CRC-32s: Python's `torch.serialization.set_crc32_options(False)` writes zeros for all.
+  /// False if all CRC-32s are zero, as Python writes them after `torch.serialization.set_crc32_options(False)`.
   bool has_crcs() const { return has_crcs_; }
 
-  // Content is verified by `hash`, else by the archive's CRC-32, if any. Several threads may read at a time.
+  // Reads verify the content by `hash`, else by the archive's CRC-32, if any. Several threads may read at a time.
 
-  /// Returns the content, verified.
+  /// Returns the verified content.
   std::string read(const ZipEntry& entry, const Hash128* hash = nullptr) const;
-  /// Reads the content into `out`, which has the entry's size; verified.
+  /// Fills `out`, which has the entry's size, and verifies it.
   void read(const ZipEntry& entry, std::span<std::byte> out, const Hash128* hash = nullptr) const;
   /// Reads the content and verifies it without keeping it.
   void verify(const ZipEntry& entry, const Hash128* hash = nullptr) const;
-  /// Fills `out` from byte `offset` of the content. Does not verify a stored entry; a deflated entry is inflated from
-  /// its beginning each time.
+  /// Fills `out` from byte `offset` of the content. Does not verify a stored entry; inflates a deflated entry from its
+  /// beginning in each call.
   void read(const ZipEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
 
-  /// Throws when the checksum differs from the expected one.
+  /// Throws if the checksums differ.
   void check_hash(const ZipEntry& entry, const Hash128& expected, const Hash128& got) const;
   void check_crc(const ZipEntry& entry, std::uint32_t got) const;
 
