@@ -1,4 +1,4 @@
-// Assigns nodes to fields, with every check that reports a position in the source.
+// Assigns nodes to fields, with the checks that report a position in the source.
 #include "config/assign.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// Each reads a whole node into a target, or returns false and leaves the target unchanged.
+// Each function reads a whole node into a target, or returns false and leaves the target unchanged.
 
 bool read(const Node& node, std::string& target) {
   if (node.kind != Node::Kind::scalar) return false;
@@ -70,7 +70,7 @@ bool read(const Node& node, std::pair<double, double>& target) {
   return node.items.size() == 2 && read(node.items[0], target.first) && read(node.items[1], target.second);
 }
 
-/// Adds the keys of `from` to `to`, of mappings inside too.
+/// Adds the keys of `from` to `to`, recursively.
 void merge(ConfigTree& to, const ConfigTree& from) {
   for (const auto& entry : from.map()) {
     ConfigTree& place = to[entry.key];
@@ -101,7 +101,7 @@ bool read(const Node& node, std::optional<T>& target) {
   return true;
 }
 
-/// Whether the node, as a field of its kind would read it, equals `value`, which is no map.
+/// Returns true if `node`, read as the type of `value`, equals `value`, which is not a map.
 bool equals(const Node& node, const ConfigTree& value) {
   const auto equals = [&]<class T>(const T& expected) {
     T got{};
@@ -114,7 +114,8 @@ bool equals(const Node& node, const ConfigTree& value) {
   return value.is_list() ? node.kind == Node::Kind::list && node.items.empty() : node.kind == Node::Kind::null;
 }
 
-/// The text in the field's spelling, if it matches a choice except for case; `none` is then no null.
+/// Returns the text in the spelling of the choice that it matches except for case. A choice `none` is then text, not
+/// null.
 Node normalize_spelling(const FieldSpec& spec, Node value) {
   for (Node& item : value.items) {
     item = normalize_spelling(spec, std::move(item));
@@ -146,7 +147,7 @@ bool read_into(const FieldSpec& spec, const Node& node) {
       spec.target);
 }
 
-/// The wrong value for a message: the item of a list that does not fit, or the value itself.
+/// Describes a wrong value for a message: the first invalid item of a list, or the value.
 std::string describe_wrong(const FieldSpec& spec, const Node& node) {
   return std::visit(
       [&](const auto& target) -> std::string {
@@ -173,7 +174,7 @@ std::string describe_wrong(const FieldSpec& spec, const Node& node) {
       spec.target);
 }
 
-/// For a message: a mapping with the first option that takes the value, numbers before texts.
+/// Returns an example for a message: a mapping with the first option that accepts the value, numbers before texts.
 std::string example_of(const SectionMap& map, const Node& value) {
   const OwnedSection made = map.make();
   const Fields fields(made.section);
@@ -251,7 +252,7 @@ void Assignment::assign_key(const Place& place, std::string_view key, const Node
       }
       return;
     }
-    if (spec->is_map() && !head.empty() && fields.specs().size() == 1) {  // any key is a name there
+    if (spec->is_map() && !head.empty() && fields.specs().size() == 1) {  // every key of this section is a name
       fail<ConfigError>("config.parse", "expected a mapping for ", quote(place.path + head),
                         example_of(std::get<SectionMap>(spec->target), value), ", got ", value.describe(), " (",
                         origin_.at(line), ")");

@@ -1,4 +1,4 @@
-// Checks of fields' marks: choices, ranges, missing features.
+// Checks the marks of fields: choices, ranges, missing features.
 #include <algorithm>
 #include <cmath>
 #include <danling/config/config.hpp>
@@ -80,7 +80,7 @@ std::string find_violation(const FieldSpec& spec, const std::string& path, const
   }
   if (spec.low && (value.is_integer() || value.is_double())) {
     const double number = value.number();
-    // Written so that NaN is refused.
+    // These comparisons refuse NaN.
     const bool high_enough = spec.above_low ? number > *spec.low : number >= *spec.low;
     if (!high_enough || (spec.high && !(number <= *spec.high))) {
       return concat("expected a value ", bounds(spec), " for ", quote(path), ", got ", inline_yaml(value));
@@ -98,7 +98,7 @@ void Config::validate() const {}
 void Config::base_validate() const {}
 
 void validate(const Config& config) {
-  detail::check_marks(const_cast<Config&>(config), "");  // only reads it
+  detail::check_marks(const_cast<Config&>(config), "");  // only reads the config
   config.base_validate();
   config.validate();
 }

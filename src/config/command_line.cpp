@@ -1,4 +1,4 @@
-// Command line options to config.
+// parse(): reads options of the command line into a config.
 #include <algorithm>
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
@@ -12,12 +12,12 @@ namespace danling::inline v0 {
 namespace detail {
 namespace {
 
-/// The field of a key on the command line, whose kind determines how to read its text.
+/// The field of a key on the command line; its kind determines how to read the text.
 struct KeyInfo {
   enum class Kind { unknown, boolean, text, scalar, list, sections };
   Kind kind = Kind::unknown;
   bool optional = false;
-  bool switched = false;  ///< a section with a key `enabled`, which the section's name alone sets
+  bool switched = false;  ///< a section with a key `enabled`: the section's name without a value sets that key
   bool is_flag() const { return kind == Kind::boolean || switched; }
 };
 
@@ -96,14 +96,14 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Text in quotes is always text.
+/// Reads one value; text in quotes is always text.
 Node word(std::string_view text) {
   if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front()) {
     return Node::quoted_text(std::string(text.substr(1, text.size() - 2)), 0);
   }
   Node node = Node::plain(std::string(text), 0);
   if (is_null(text)) {
-    node.kind = Node::Kind::null;  // with its text: "none" may be a choice of the field
+    node.kind = Node::Kind::null;  // keeps its text, since "none" may be a choice of the field
   }
   return node;
 }
@@ -126,7 +126,7 @@ Node node_of(std::string_view text, const KeyInfo& found, const Origin& origin) 
     return list;
   }
   if (text.empty()) {
-    // An unset shell variable must not reset an option to its default: null is written as null.
+    // Empty text, as from an unset shell variable, must not reset an option to null; users write `null` for that.
     return Node::quoted_text("", 0);
   }
   return word(text);
@@ -143,8 +143,8 @@ struct Option {
   std::optional<std::string_view> value;
 };
 
-/// The options in order. A word after a key is its value unless it starts with two dashes; after a bool key, or a
-/// section with a key `enabled`, only a true or false word is, or a mapping.
+/// Returns the options in order. A word after a key is its value unless it begins with two dashes. After a bool key or
+/// a section with a key `enabled`, only true, false, null or (for the section) a mapping is a value.
 std::vector<Option> options_of(const Config& config, int argc, const char* const* argv) {
   std::vector<Option> out;
   for (int i = 1; i < argc; ++i) {

@@ -1,4 +1,4 @@
-// Hash of a config: SHA-1 (FIPS 180-4) of its canonical text. An identity, not a protection.
+// config_id: SHA-1 (FIPS 180-4) of the canonical text of a config. For identity, not for security.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -44,7 +44,7 @@ void add_block(Digest& digest, const unsigned char* block) {
 }
 
 Digest sha1(std::string_view text) {
-  // One bit, zeros up to 56 bytes modulo 64, then the length in bits, high byte first.
+  // Padding: a one bit, zeros up to 56 bytes modulo 64, then the length in bits, high byte first.
   std::string padded(text);
   padded += '\x80';
   while (padded.size() % 64 != 56) {

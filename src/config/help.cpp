@@ -1,4 +1,4 @@
-// Help text from the field list.
+// Writes the help text from the field list.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ std::size_t terminal_width() {
   return terminal && size.ws_col > 0 ? size.ws_col : 100;
 }
 
-/// Breaks `text` at spaces into lines of at most `width` characters; a longer word has a separate line.
+/// Breaks `text` at spaces into lines of at most `width` characters; a longer word gets a separate line.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> lines;
   std::string line;
@@ -93,7 +93,7 @@ std::string description(const FieldSpec& spec) {
   return out + (unset ? "" : concat(" (default: ", inline_yaml(value), ")"));
 }
 
-/// Keys of missing features, by feature, in order of occurrence.
+/// The keys of missing features, by feature, in order of occurrence.
 using Missing = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 void add_missing(Missing& missing, std::string_view reason, std::string key) {
@@ -120,7 +120,7 @@ void write_subsection(Writer& writer, Missing& missing, const Subsection& sub) {
   write_section(writer, missing, sub.section, sub.path + ".", nullptr);
 }
 
-/// The fields of a section, then its subsections; `group` limits the top level to one heading.
+/// Writes the fields of a section, then its subsections; `group` limits the top level to one heading.
 void write_section(Writer& writer, Missing& missing, ConstSectionRef section, const std::string& prefix,
                    const std::string* group) {
   const Fields fields(section);
@@ -140,7 +140,7 @@ void write_section(Writer& writer, Missing& missing, ConstSectionRef section, co
       writer.item(concat("--", path, " ", type_name(*spec)), description(*spec));
       if (spec->is_list()) {
         const auto entry = std::get<SectionList>(spec->target).make();
-        writer.item("", "keys of each: " + join(known_paths(entry.section)));
+        writer.item("", "keys of each entry: " + join(known_paths(entry.section)));
       }
     }
   }
@@ -166,7 +166,7 @@ std::string help(const Config& config, std::string_view program, std::size_t wid
       groups.push_back(spec->group);
     }
   }
-  // The program's groups come first.
+  // The groups of the program come first.
   std::stable_partition(groups.begin(), groups.end(), [](const std::string& group) { return group.empty(); });
   detail::Missing missing;
   for (const auto& group : groups) {
@@ -183,7 +183,7 @@ std::string help(const Config& config, std::string_view program, std::size_t wid
     writer.text += part.text;
   }
   if (!missing.empty()) {
-    writer.heading("Known, not available in this release: any value but the default is refused");
+    writer.heading("Not available in this release: only the default value is accepted");
     for (const auto& [reason, keys] : missing) {
       writer.paragraph(concat(reason, ": ", join(keys)));
     }

@@ -10,7 +10,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Reads text and counts lines: nlohmann's events have no position.
+/// Iterates over text and counts lines, since nlohmann's events have no position.
 class LineCounter {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -61,7 +61,7 @@ class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
-    // nlohmann's message starts with an error code and position, and may quote a whole number.
+    // nlohmann's message begins with an error code and position, and may quote a long number.
     std::string text = error.what();
     const auto reason = text.find("syntax error");
     text = text.substr(reason != std::string::npos ? reason : text.find("] ") + 2);
@@ -95,7 +95,7 @@ class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool add(Node node) {
-    // The reader may be past the end of the line: the line of the key is certain.
+    // The reader may already be on a later line, so use the line of the key.
     node.line = stack_.empty() || stack_.back().key_line == 0 ? line_ : stack_.back().key_line;
     if (stack_.empty()) {
       root_ = std::move(node);

@@ -18,7 +18,7 @@ std::string read_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  // In pieces up to the limit: the file may be an endless pipe or device.
+  // Reads pieces up to the limit, since the file may be an endless pipe or device.
   while (file && static_cast<std::streamsize>(text.size()) <= max_file) {
     char piece[4096];
     file.read(piece, sizeof piece);

@@ -1,4 +1,4 @@
-// Nodes: the content of a config source, before its fields are known.
+// Node: the content of a config source before it is assigned to fields.
 #include "config/node.hpp"
 
 #include <danling/core/error.hpp>

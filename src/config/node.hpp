@@ -1,4 +1,4 @@
-// Content of a YAML file, a JSON file or the command line, before its fields are known.
+// Node: the content of a YAML file, a JSON file or the command line before it is assigned to fields.
 #pragma once
 
 #include <cstddef>
@@ -10,32 +10,32 @@
 
 namespace danling::inline v0::detail {
 
-/// Maximum nesting of lists and mappings. Nodes are copied and destroyed by recursion.
+/// Maximum nesting of lists and mappings, since nodes are copied and destroyed recursively.
 inline constexpr std::size_t max_depth = 100;
 
-/// Source of a text, for messages.
+/// The source of a text, for messages.
 struct Origin {
   std::string name;
   bool file = true;
-  /// `file 'a.yaml', line 3`, or only the name without lines.
+  /// Returns `file 'a.yaml', line 3`, or only the name for a source without lines.
   std::string at(int line) const;
 };
 
-/// A value as written. Scalars stay text until a field determines their type.
+/// A value as written. A scalar remains text until a field determines its type.
 struct Node {
   enum class Kind { null, scalar, list, map };
   struct Entry;
 
   Kind kind = Kind::null;
   std::string text;     // scalar
-  bool quoted = false;  // a scalar that can only be text
+  bool quoted = false;  // a scalar in quotes, which can only be text
   std::vector<Node> items;
   std::vector<Entry> entries;
   int line = 0;
 
   static Node plain(std::string text, int line);
   static Node quoted_text(std::string text, int line);
-  /// For messages: `'ten'`, `'10' in quotes`, `a list`.
+  /// Returns a text for messages, such as `'ten'`, `'10' in quotes` or `a list`.
   std::string describe() const;
 };
 
@@ -45,21 +45,21 @@ struct Node::Entry {
   Node value;
 };
 
-/// Keys of a map while it is read, with their lines.
+/// The keys of a map that is being read, with their lines.
 using KeyLines = std::unordered_map<std::string, int>;
 
-/// Adds an entry. @throws ConfigError for a repeated key.
+/// Adds an entry. @throws ConfigError for a repeated key
 void add_entry(Node& map, KeyLines& keys, Node::Entry entry, const Origin& origin);
 
-/// Without a field list: plain scalars become null, bools, integers and numbers where they parse as such.
+/// Converts a node without a field list: plain scalars become null, bools, integers or numbers if they parse as such.
 ConfigTree tree_of(const Node& node);
-/// The tree of a YAML file, or of a JSON file when its name ends in `.json`. @throws ConfigError with file and line
+/// Reads a YAML file, or a JSON file if its name ends in `.json`. @throws ConfigError with file and line
 ConfigTree read_config_tree(const std::string& path);
 
-/// @throws ConfigError with origin and line for text that is not YAML, holds several documents, nests deeper than
-/// `max_depth`, or whose aliases expand beyond the limit.
+/// @throws ConfigError with origin and line for text that is not YAML, has several documents, nests deeper than
+/// `max_depth`, or whose aliases expand beyond the limit
 Node read_yaml(std::string_view text, const Origin& origin);
-/// @throws ConfigError with origin and line for text that is not JSON, or nests deeper than `max_depth`.
+/// @throws ConfigError with origin and line for text that is not JSON or nests deeper than `max_depth`
 Node read_json(std::string_view text, const Origin& origin);
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// Parses numbers and words; the whole text or nothing.
+// Parses numbers and words; accepts only whole texts.
 #include "config/number.hpp"
 
 #include <algorithm>
@@ -75,7 +75,8 @@ std::optional<bool> parse_bool(std::string_view text) {
 bool is_null_word(std::string_view text) { return text.empty() || text == "~" || is_one_of(text, {"null"}); }
 
 bool reads_as_other(std::string_view text) {
-  // Digits first excludes numbers of every base, times and dates; letters first leaves only words.
+  // A text that begins with a letter is a string, except for these words. Others may be numbers of any base, times or
+  // dates.
   return is_null_word(text) ||
          !((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z') || text[0] == '_' ||
            text[0] == '/') ||

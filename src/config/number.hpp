@@ -1,4 +1,4 @@
-// Parses numbers and words; the whole text or nothing.
+// Parses numbers and words; accepts only whole texts.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,22 @@
 
 namespace danling::inline v0::detail {
 
-/// Decimal digits with an optional sign, within 64 bits.
+/// Parses decimal digits with an optional sign, within 64 bits.
 std::optional<std::int64_t> parse_integer(std::string_view text);
-/// As parse_integer, from 0 to 2^64 - 1.
+/// As parse_integer, for 0 to 2^64 - 1.
 std::optional<std::uint64_t> parse_unsigned(std::string_view text);
-/// A decimal number, `inf` or `nan` with or without YAML's dot; nothing when it does not fit.
+/// Parses a decimal number, `inf` or `nan` with or without YAML's dot; returns nullopt on overflow.
 std::optional<double> parse_number(std::string_view text);
-/// As parse_number, rounded once.
+/// As parse_number, but rounds once, to float.
 std::optional<float> parse_float(std::string_view text);
-/// true/false, yes/no, on/off as YAML spells them: lower case, capitalised or upper case.
+/// Parses true/false, yes/no and on/off in YAML's spellings: lower case, capitalised or upper case.
 std::optional<bool> parse_bool(std::string_view text);
-/// An empty text, `~`, `null`, `Null` or `NULL`.
+/// Returns true for an empty text, `~`, `null`, `Null` or `NULL`.
 bool is_null_word(std::string_view text);
-/// Whether a YAML 1.1 or 1.2 reader might take the plain text for anything but a string.
+/// Returns true if a YAML 1.1 or 1.2 reader might read the plain text as anything but a string.
 bool reads_as_other(std::string_view text);
 
-/// The double whose shortest text is that of `value`.
+/// Returns the double with the same shortest text as `value`.
 double float_as_double(float value);
 
 }  // namespace danling::inline v0::detail

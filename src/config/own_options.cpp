@@ -8,7 +8,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// A struct of options as a section.
+/// Presents a struct of options as a section.
 struct Listing {
   const detail::OwnOptionsType& type;
   std::shared_ptr<void> options = type.copy(nullptr);

@@ -1,4 +1,4 @@
-// Names of types, for messages about configs stored through their base.
+// StoredConfig: names of types for its messages.
 #include <cxxabi.h>
 
 #include <cstdlib>

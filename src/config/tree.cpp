@@ -1,4 +1,4 @@
-// Conversion of configs to trees and back, and comparison of trees.
+// Converts configs to trees and back, and compares trees.
 #include <algorithm>
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
@@ -15,7 +15,7 @@ enum class Scope { all, semantic };
 
 ConfigTree section_tree(ConstSectionRef section, Scope scope);
 
-/// An entry of a list or map of sections: only values that differ from its defaults.
+/// Returns an entry of a list or map of sections; Scope::all omits values that equal the defaults.
 ConfigTree entry_tree(SectionRef entry, SectionRef fresh, Scope scope) {
   ConfigTree tree = section_tree(entry, scope);
   return scope == Scope::all ? changed(tree, section_tree(fresh, scope)) : tree;
@@ -96,7 +96,7 @@ Node node_of(const ConfigTree& tree) {
   return node;
 }
 
-/// Sets an unset option from `from`, which has the same type.
+/// Copies `from` to an unset option of the same type.
 template <class T>
 void fill(const T& target, const Target& from) {
   if constexpr (std::is_same_v<T, SectionList>) {

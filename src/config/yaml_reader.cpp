@@ -1,4 +1,4 @@
-// Reads YAML text into nodes. Uses yaml-cpp's events, which have the line of every key and keep duplicates.
+// Reads YAML text into nodes by yaml-cpp's events, which have the line of every key and include duplicates.
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -15,7 +15,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// Limit for the expansion of aliases.
+// Limit of values from expanded aliases.
 constexpr std::size_t max_nodes = 100000;
 constexpr std::size_t max_text = std::size_t{1} << 24;
 
@@ -34,7 +34,7 @@ void add_amount(const Node& node, Amount& total) {
   }
 }
 
-// yaml-cpp's message may quote the invalid text; ours are one line.
+// Converts a message to one line, since yaml-cpp may quote the invalid text.
 std::string one_line(const std::string& text) {
   const std::string quoted = quote(text);
   return quoted.substr(1, quoted.size() - 2);
@@ -67,7 +67,7 @@ class YamlBuilder : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    // yaml-cpp tags plain scalars "?" and quoted ones "!"; `!!str` is equivalent to quotes.
+    // yaml-cpp tags plain scalars "?" and quoted scalars "!"; `!!str` is equivalent to quotes.
     const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     add(quoted ? Node::quoted_text(value, line(mark)) : Node::plain(value, line(mark)), anchor);
   }

@@ -1,4 +1,4 @@
-// Writes trees as YAML text. Our code: the hash of a config depends on every byte of it.
+// Writes trees as YAML text, without a library, since the hash of a config depends on every byte.
 #include <algorithm>
 #include <danling/config/tree.hpp>
 
@@ -74,7 +74,7 @@ std::string scalar_text(const ConfigTree& tree) {
 
 void write_map(std::string& out, const ConfigTree& tree, std::size_t indent, bool first_inline);
 
-/// A value after `key:` or `-`.
+/// Writes a value after `key:` or `-`.
 void write_value(std::string& out, const ConfigTree& tree, std::size_t indent) {
   if (tree.is_map() && !tree.map().empty()) {
     out += '\n';

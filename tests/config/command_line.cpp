@@ -171,14 +171,14 @@ Options of this program
   --words [text,...]                words (default: [])
   --splits [text,...]               splits
   --layers [{...},...]              the layers
-                                    keys of each: kind, width
+                                    keys of each entry: kind, width
   --mode text                       how; one of auto, fast (default: auto)
 
 data: the data
   --data.root text                  where the data is (default: data)
   --data.<part>.KEY VALUE           one part
 
-Known, not available in this release: any value but the default is refused
+Not available in this release: only the default value is accepted
   time travel: later
 )");
   std::istringstream lines(danling::help(config, "sample", 100));

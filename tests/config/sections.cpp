@@ -226,7 +226,7 @@ TEST_CASE("reserved: a section of keys is saved and accepted with its defaults, 
         "[config.parse] expected 'tags' to keep its default [], got a list (file 'a.yaml', line 1); not available in "
         "this release: tags");
   CHECK_THAT(danling::help(program, "p", 100),
-             ContainsSubstring("Known, not available in this release: any value but the default is refused\n"
+             ContainsSubstring("Not available in this release: only the default value is accepted\n"
                                "  a cloud: cloud.*\n  tags: tags\n"));
 }
 

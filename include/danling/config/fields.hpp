@@ -1,4 +1,4 @@
-// The field list of a config: each field listed once, for parsing, --help, saving, comparing and hashing.
+// Fields: a config lists each field once, for parsing, --help, saving, comparing and hashing.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ template <class TensorType>
 class Tree;
 using ConfigTree = Tree<NoTensor>;  // danling/config/tree.hpp
 
-/// A struct that lists its fields: a Section, or the options of a component, which stay an aggregate.
+/// A struct that lists its fields: a Section, or the options of a component, which remain an aggregate.
 template <class T>
 concept Listed = requires(T& section, Fields& f) {
   section.fields(f);
@@ -36,11 +36,11 @@ class Section {
  public:
   virtual ~Section();
 
-  /// Lists every field once: `f("hidden", hidden, "hidden units");`. Called whenever the fields are read or
-  /// written, so it must name the same members each time and change nothing.
+  /// Lists every field once: `f("hidden", hidden, "hidden units");`. Called at each read or write of the fields, so it
+  /// must list the same members each time and change nothing.
   virtual void fields(Fields& f) = 0;
 
-  /// Fields of library classes, listed before fields(), so that an override cannot lose them.
+  /// Fields of the library's classes, listed before fields(), so that an override cannot lose them.
   virtual void base_fields(Fields& f);
 
  protected:
@@ -49,7 +49,7 @@ class Section {
   Section& operator=(const Section&) = default;
 };
 
-/// Any struct that lists its fields, by reference.
+/// A reference to any struct that lists its fields.
 class SectionRef {
  public:
   SectionRef(Section& section);  // NOLINT(google-explicit-constructor)
@@ -63,7 +63,7 @@ class SectionRef {
   void (*list_)(void*, Fields&);
 };
 
-/// The same, read-only.
+/// A read-only SectionRef.
 class ConstSectionRef {
  public:
   template <Listed S>
@@ -94,7 +94,7 @@ struct SectionList {
   void (*copy)(void*, const void*);
   OwnedSection (*make)();
 };
-/// A type without its std::optional.
+/// Removes std::optional from a type.
 template <class T>
 struct Unwrapped {
   using type = T;
@@ -108,7 +108,7 @@ struct Unwrapped<std::optional<T>> {
 struct TextValue {
   std::optional<std::string> text;
   bool optional = false;
-  /// Sets the value, or returns false for text that is none of the type's.
+  /// Sets the value; returns false if the text is invalid for the type.
   std::function<bool(const std::optional<std::string>&)> store = {};
   std::vector<std::string> names = {};
   std::string_view expected = {};
@@ -121,26 +121,26 @@ struct SectionMap {
 };
 }  // namespace detail
 
-/// A field just listed, to be marked: `f("lr", lr, "learning rate").at_least(0)`. Marks return the field again.
+/// A listed field, for marks: `f("lr", lr, "learning rate").at_least(0)`. Each mark returns the field.
 class Field {
  public:
-  /// The value affects where or how a run happens, not its results: excluded from the canonical form and hash.
-  /// Applies to every field of a section so marked.
+  /// Excludes the field from the canonical form and hash: it affects where or how a run happens, not its results. On a
+  /// section, applies to all its fields.
   Field& non_semantic();
-  /// The values that a text field may take; files and the command line may write them in any case.
+  /// The allowed values of a text field; files and the command line may write them in any case.
   Field& choices(std::vector<std::string> values);
-  /// `value` is accepted and replaced by `meaning` in the canonical form.
+  /// Accepts `value`; the canonical form replaces it by `meaning`.
   Field& synonym(std::string_view value, std::string_view meaning);
-  /// A case-insensitive name: converted to lower case on reading, and in the canonical form.
+  /// Ignores case: converts the value to lower case on reading and in the canonical form.
   Field& case_insensitive();
-  /// `value` is a known choice whose feature is not available.
+  /// Refuses `value`, a choice whose feature is not available, with `reason`.
   Field& refuse(std::string_view value, std::string_view reason);
-  /// Bounds of a number, or of each number of a list; the bounds themselves are allowed.
+  /// Inclusive bounds of a number, or of each number of a list.
   Field& range(double low, double high);
   Field& at_least(double low);
-  /// Excludes the bound itself.
+  /// An exclusive lower bound.
   Field& above(double low);
-  /// A second name of the key; saving uses the first.
+  /// Accepts a second name of the key; saving uses the first name.
   Field& alias(std::string_view name);
 
  private:
@@ -149,10 +149,11 @@ class Field {
   detail::FieldSpec* spec_;
 };
 
-/// The list that Section::fields() fills. A name is a letter or underscore, then letters, digits or underscores.
+/// The list that Section::fields() fills. Names consist of letters, digits and underscores and do not begin with a
+/// digit.
 class Fields {
  public:
-  /// Lists the fields of `section`. @throws ConfigError for a malformed name or one listed twice.
+  /// Lists the fields of `section`. @throws ConfigError for a malformed or repeated name
   explicit Fields(ConstSectionRef section);
   ~Fields();
   Fields(const Fields&) = delete;
@@ -166,7 +167,7 @@ class Fields {
   Field operator()(std::string_view name, double& value, std::string_view help);
   Field operator()(std::string_view name, std::string& value, std::string_view help);
 
-  // An optional field may be null: "not set".
+  // An optional field may be null, which means "not set".
   Field operator()(std::string_view name, std::optional<bool>& value, std::string_view help);
   Field operator()(std::string_view name, std::optional<int>& value, std::string_view help);
   Field operator()(std::string_view name, std::optional<std::int64_t>& value, std::string_view help);
@@ -177,7 +178,7 @@ class Fields {
 
   Field operator()(std::string_view name, std::optional<std::pair<double, double>>& value, std::string_view help);
 
-  // A single value stands for a list of one.
+  // Sources may write a list of one value as the value.
   Field operator()(std::string_view name, std::vector<int>& value, std::string_view help);
   Field operator()(std::string_view name, std::vector<std::int64_t>& value, std::string_view help);
   Field operator()(std::string_view name, std::vector<double>& value, std::string_view help);
@@ -187,7 +188,7 @@ class Fields {
   Field operator()(std::string_view name, std::optional<std::vector<double>>& value, std::string_view help);
   Field operator()(std::string_view name, std::optional<std::vector<std::string>>& value, std::string_view help);
 
-  /// A type that has TextTraits, or may be unset, as text; the names of an enum are its choices.
+  /// A type with TextTraits, or an optional of one, as text; the names of an enum are its choices.
   template <class V, class T = typename detail::Unwrapped<V>::type>
   requires requires { TextTraits<T>::format; }
   Field operator()(std::string_view name, V& value, std::string_view help) {
@@ -216,16 +217,15 @@ class Fields {
   /// A nested section.
   Field operator()(std::string_view name, SectionRef value, std::string_view help);
 
-  /// A mapping of any keys, or one text, such as the name of a file that holds them; null: not set. A later source adds
-  /// to the mapping of an earlier one. Such a key is for the options of another program: nothing here knows their
-  /// names.
+  /// A mapping with any keys, or one text, such as the name of a file that contains them; null: not set. A later source
+  /// adds to the mapping of an earlier one. For the options of another program, whose names are unknown here.
   Field operator()(std::string_view name, ConfigTree& value, std::string_view help);
 
-  /// A key, or a section of them, whose feature is not available: any value but its default is refused by name. `key`
-  /// must outlive the list.
+  /// A key, or a section of keys, whose feature is not available: refuses any value except the default. `key` must
+  /// outlive the list.
   void reserved(const ReservedKey& key);
 
-  /// A list of mappings with the same keys.
+  /// A list of mappings; each mapping has the fields of S.
   template <Listed S>
   Field operator()(std::string_view name, std::vector<S>& value, std::string_view help) {
     using List = std::vector<S>;
@@ -238,8 +238,8 @@ class Fields {
                 help);
   }
 
-  /// Mappings under arbitrary names, such as `dataloader.<split>`: at most one per section; `placeholder` stands for
-  /// the name in help.
+  /// Mappings under arbitrary names, such as `dataloader.<split>`; at most one such field per section. Help shows
+  /// `placeholder` for the name.
   template <Listed S>
   Field others(std::string_view placeholder, std::map<std::string, S>& value, std::string_view help) {
     return map(placeholder,
@@ -258,10 +258,10 @@ class Fields {
                help);
   }
 
-  /// The heading in --help for the top-level fields that follow.
+  /// Sets the heading in --help for the following top-level fields.
   void group(std::string_view heading);
 
-  /// For the visitors of the library.
+  /// For the library's visitors (parsing, help, saving).
   const std::vector<std::unique_ptr<detail::FieldSpec>>& specs() const { return specs_; }
 
  private:

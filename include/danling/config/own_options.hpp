@@ -1,4 +1,4 @@
-// Options that a program adds to a section of the library: structs of its own, listed beside the section's fields.
+// Options that a program adds to a section of the library: user-defined structs, listed after the section's fields.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ namespace danling::inline v0 {
 class Fields;
 
 namespace detail {
-/// A struct of options without its type.
+/// A type-erased struct of options.
 struct OwnOptionsType {
   std::type_index id;
-  /// A copy, or a new one with its defaults for null.
+  /// Copies a struct; for null makes one with the defaults.
   std::shared_ptr<void> (*copy)(const void*);
   void (*list)(void*, Fields&);
 
@@ -30,12 +30,12 @@ struct OwnOptionsType {
 };
 }  // namespace detail
 
-/// The structs that programs added to one kind of section. Add them before a config is read: not synchronised.
+/// The structs that programs added to one kind of section. Not synchronised: add them before any config is read.
 class OwnOptionTypes {
  public:
-  /// Adds the options of T, which has `void fields(Fields& f)`; a second time changes nothing. `known`: the keys that
-  /// the section already has. @throws ConfigError for a key that is known or another struct's, or that is not optional:
-  /// an option must be able to be unset, so that groups inherit it and other types can refuse it.
+  /// Adds the options of T, which has `void fields(Fields& f)`; a repeated call changes nothing. `known` lists the
+  /// existing keys of the section. @throws ConfigError for a key that is in `known` or in another struct, or that is
+  /// not optional: an option must be able to be unset, so that groups inherit it and other types can refuse it
   template <class T>
   void add(std::string_view where, const std::vector<std::string>& known) {
     add(detail::OwnOptionsType::of<T>(), where, known);
@@ -48,7 +48,7 @@ class OwnOptionTypes {
   std::vector<detail::OwnOptionsType> types_;
 };
 
-/// The values of a program's options in one section. Copies are independent.
+/// The values of added options in one section. Copies are independent.
 class OwnOptions {
  public:
   OwnOptions() = default;

@@ -1,4 +1,4 @@
-// A copy of a whole config of any derived type, so that a holder of the base does not lose the derived fields.
+// StoredConfig: a copy of a whole config of any derived type, so that no derived fields are lost.
 #pragma once
 
 #include <concepts>
@@ -11,16 +11,16 @@
 namespace danling::inline v0 {
 
 namespace detail {
-/// The name of a type as in source code.
+/// Returns the name of a type as in source code.
 std::string readable_name(const std::type_info& type);
 }  // namespace detail
 
-/// Holds a copy of a user's config and a default-constructed one to compare with, both accessed through `Base`.
-/// Copies share the held config.
+/// Stores a copy of a user's config and a default-constructed one for comparison, both accessed through `Base`. Copies
+/// share the stored config.
 template <std::derived_from<Config> Base>
 class StoredConfig {
  public:
-  /// @throws ConfigError when `config` is a reference to the base of a larger config, whose fields would be lost.
+  /// @throws ConfigError if `config` refers to the base of a derived config, whose fields would be lost
   template <std::derived_from<Base> C>
   explicit StoredConfig(const C& config)
       : config_((refuse_slicing(config), std::make_shared<C>(config))),
@@ -33,10 +33,10 @@ class StoredConfig {
 
   Base& get() const { return *config_; }
   const Base& defaults() const { return *defaults_; }
-  /// A new config of the same type, with its defaults, for reading a saved one.
+  /// Makes a config of the same type with the defaults, for example to read a saved config into.
   std::unique_ptr<Base> make() const { return make_(); }
 
-  /// The config as its original type. @throws ConfigError for another type.
+  /// Returns the config as its original type. @throws ConfigError for another type
   template <std::derived_from<Base> C>
   C& as() const {
     C* found = dynamic_cast<C*>(config_.get());

@@ -1,4 +1,4 @@
-// Configs as values: to and from trees, YAML text, canonical form, hash and differences.
+// Configs as values: conversion to and from trees and YAML; canonical form, hash and differences.
 #pragma once
 
 #include <danling/config/fields.hpp>
@@ -14,68 +14,68 @@ struct NoTensor {
   bool operator==(const NoTensor&) const = default;
 };
 
-/// null, bool, integer, double, string, list and map with string keys, in the order of the field list.
+/// A tree of null, bools, integers, doubles, strings, lists and maps with string keys, in the order of the field list.
 using ConfigTree = Tree<NoTensor>;
 
-/// A key of Fields::reserved().
+/// A key for Fields::reserved().
 struct ReservedKey {
   std::string_view key;
   ConfigTree value;  ///< the only accepted value; a map for a section
   std::string_view feature;
 };
 
-/// Every field of `section`.
+/// Returns every field of `section`.
 ConfigTree to_tree(ConstSectionRef section);
 
-/// The fields that affect a run's results: without non_semantic() and reserved() fields, without unset ones, synonyms
-/// replaced by their meaning.
+/// Returns the fields that affect a run's results: without non_semantic(), reserved() and unset fields, and with
+/// synonyms replaced by their meaning.
 ConfigTree semantic_tree(ConstSectionRef section);
 
-/// The names of set options: neither null nor an empty list of mappings.
+/// Returns the names of set options: neither null nor an empty list of mappings.
 std::vector<std::string> set_keys(ConstSectionRef section);
 
-/// Sets each unset option of `section` (null, or an empty list of mappings) from `from`, if that has an option of this
-/// name and type.
+/// Copies options from `from` to `section` that are unset there (null, or an empty list of mappings), if name and type
+/// are equal.
 void inherit(SectionRef section, ConstSectionRef from);
 
-/// Reads a tree into `section`, with the checks of a file; `origin` names it in messages.
+/// Reads a tree into `section`, with the same checks as for a file. Messages name `origin`.
 void from_tree(SectionRef section, const ConfigTree& tree, const std::string& origin = "stored config");
 
-/// YAML that parses to the same tree, also in Python: doubles by their shortest exact text, strings
-/// quoted if they would parse as another type.
+/// Writes YAML that parses to the same tree, also in Python: doubles as their shortest exact text, strings in quotes if
+/// they would parse as another type.
 std::string to_yaml(const ConfigTree& tree);
 
-/// Reads any YAML. Plain scalars are null, bools, integers and numbers if they parse as such (`1e-3` too), else
-/// strings; `origin` replaces the file name in messages. @throws ConfigError with the line
+/// Reads any YAML. Plain scalars become null, bools, integers or numbers if they parse as such (`1e-3` too), else
+/// strings. `origin` replaces the file name in messages. @throws ConfigError with the line
 ConfigTree from_yaml(std::string_view yaml, const std::string& origin);
 
-/// semantic_tree() as YAML with sorted keys: equal for configs with the same results.
+/// Returns semantic_tree() as YAML with sorted keys: equal texts for configs with equal results.
 std::string canonical(ConstSectionRef section);
 
-/// Twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
+/// Returns twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
 std::string config_id(std::string_view canonical_text);
 std::string config_id(ConstSectionRef section);
 
-/// The entries of `tree` whose values differ from those of `defaults`.
+/// Returns the entries of `tree` whose values differ from `defaults`.
 ConfigTree changed(const ConfigTree& tree, const ConfigTree& defaults);
 
-/// One key whose values differ; values as YAML, or "not set".
+/// A key with different values; the values are YAML, or "not set".
 struct Difference {
   std::string key;
   std::string first;
   std::string second;
 };
 
-/// The keys in which two trees differ, sorted. A null value equals a missing one.
+/// Returns the keys in which two trees differ, sorted. A null value equals a missing one.
 std::vector<Difference> differences(const ConfigTree& first, const ConfigTree& second);
 
-/// One line per difference, such as `  optim.lr: 0.1 in the checkpoint, 0.01 here` for the names "in the checkpoint"
-/// and "here".
+/// Formats one line per difference, such as `  optim.lr: 0.1 in the checkpoint, 0.01 here` for the names "in the
+/// checkpoint" and "here".
 std::string describe(const std::vector<Difference>& differences, std::string_view first_name,
                      std::string_view second_name);
 
 /// Converts a config tree to a tree over another tensor type, such as a checkpoint's state, and back.
-/// @throws StateError for bytes, tensors, tuples or integer keys, which a config cannot have.
+/// @throws StateError for bytes, tensors, tuples or integer keys, which a config cannot contain
 template <class To, class From>
 To convert_tree(const From& tree) {
   if (tree.is_null()) return To();
