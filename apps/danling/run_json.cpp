@@ -231,8 +231,7 @@ Json profiles_json(const fs::path& dir, const fs::path& folder, std::vector<std:
                      {"ranges", rows_of(profile, "ranges")},
                      {"operators", rows_of(profile, "operators")}});
     } catch (const Json::exception&) {
-      notes.push_back(
-          concat("expected a JSON object in ", quote(path.string()), ", got something else or half of one"));
+      notes.push_back(concat("expected a JSON object in ", quote(path.string()), ", got other or truncated text"));
     } catch (const danling::Error& failure) {
       notes.push_back(failure.what());
     }

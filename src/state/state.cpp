@@ -37,7 +37,8 @@ bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; 
 
 std::string tensor_difference(const at::Tensor& a, const at::Tensor& b);
 
-/// Of tensors without a storage, such as NestedTensors: part by part. The batch is the first dimension, or the second.
+/// Compares tensors without a storage, such as NestedTensors, part by part. The batch is the first dimension or the
+/// second.
 std::string parts_difference(const at::Tensor& a, const at::Tensor& b) {
   const auto parts_of = [](const at::Tensor& tensor) {
     try {

@@ -20,16 +20,16 @@ class Git {
     return detail::run_command(words, input, limit_, most_diff);
   }
 
-  /// One sentence about a failed command.
+  /// Describes the failure of a command in one sentence.
   std::string problem(const detail::CommandOutput& answer) const {
     if (answer.missing) {
       return "git is not installed";
     }
     if (answer.timed_out) {
-      return concat("git gave no answer within ", static_cast<std::int64_t>(limit_.count()), " ms");
+      return concat("git did not end within ", static_cast<std::int64_t>(limit_.count()), " ms");
     }
     const std::string line = first_line(answer.error);
-    return line.empty() ? "git failed" : concat("git says ", quote(line));
+    return line.empty() ? "git failed" : concat("git failed: ", quote(line));
   }
 
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -48,14 +48,14 @@ CodeIdentity read_code_identity(const std::filesystem::path& directory, std::chr
   code.commit = Git::first_line(head.out);
   if (!head.ok || code.commit.size() < 8) {
     code.commit.clear();
-    // Repeated without --quiet only for the reason: no repository, or one without a commit.
+    // Repeats the command without --quiet to get the reason: no repository, or no commit.
     const bool silent = head.error.empty() && !head.missing && !head.timed_out;
     code.problem = git.problem(silent ? git({"rev-parse", "--verify", "HEAD"}) : head);
     return code;
   }
   code.id = code.commit.substr(0, 8);
 
-  // Overrides the user's settings: the text is hashed.
+  // Overrides the user's git settings, since the output is hashed.
   auto diff = git({"-c",
                    "core.quotePath=true",
                    "-c",
@@ -82,7 +82,7 @@ CodeIdentity read_code_identity(const std::filesystem::path& directory, std::chr
                    "--inter-hunk-context=0"});
   if (diff.too_long) {
     diff.out.resize(most_diff);
-    code.problem = "the changes are larger than 64 MiB and were not kept";
+    code.problem = "the changes are larger than 64 MiB and were not stored";
   } else if (!diff.ok) {
     code.problem = git.problem(diff);
     code.id += "-dunknown";

@@ -46,7 +46,7 @@ struct Pipe {
   }
 };
 
-// The caller's environment without variables that make git wait, lock, use another repository or another language.
+// Returns the environment without variables that make git wait, lock, or use another repository or language.
 std::vector<std::string> quiet_environment() {
   std::vector<std::string> out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -80,7 +80,8 @@ int remaining_ms(Clock::time_point deadline) {
   return left < 0 ? 0 : static_cast<int>(left < 1'000'000 ? left : 1'000'000);
 }
 
-// The program's standard input. A socket can be written without SIGPIPE, and no file-size limit applies to it.
+// Opens the standard input of the program: a socket, which can be written without SIGPIPE and without a file size
+// limit.
 bool open_input(Pipe& in) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -91,7 +92,7 @@ bool open_input(Pipe& in) {
   return true;
 }
 
-// Writes as much as fits; closes after the last byte, or when the reader is gone.
+// Writes as much as fits; closes the socket after the last byte or if the reader has closed it.
 void feed(Pipe& in, std::string_view& input) {
   const ssize_t sent = send(in.write, input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) {
@@ -102,7 +103,7 @@ void feed(Pipe& in, std::string_view& input) {
   }
 }
 
-// Writes the input and reads both pipes until they end, the time is up, or the output is too long.
+// Writes the input and reads both pipes until they end, the deadline passes, or the output is too long.
 void collect(Pipe& in, std::string_view input, Pipe& out, Pipe& error, Clock::time_point deadline, std::size_t most,
              CommandOutput& result) {
   std::array<char, 65536> block;
@@ -136,7 +137,7 @@ void collect(Pipe& in, std::string_view input, Pipe& out, Pipe& error, Clock::ti
   }
 }
 
-// The exit status, or -1 when the program had to be killed or its status is unavailable (SIGCHLD ignored).
+// Returns the exit status, or -1 if the program was killed or its status is unavailable (SIGCHLD ignored).
 int reap(pid_t child, Clock::time_point deadline, bool kill_now) {
   int status = 0;
   while (true) {
@@ -176,7 +177,7 @@ CommandOutput run_command(const std::vector<std::string>& words, const std::stri
   posix_spawn_file_actions_adddup2(&actions, in.read, 0);
   posix_spawn_file_actions_adddup2(&actions, out.write, 1);
   posix_spawn_file_actions_adddup2(&actions, error.write, 2);
-  // A separate process group, so that Ctrl-C in the terminal does not cut the output short.
+  // A separate process group, so that Ctrl-C in the terminal does not end the program.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);

@@ -49,7 +49,7 @@ class Descriptor {
   int number_;
 };
 
-// Writes, syncs and closes; returns errno of the first failure, or 0.
+// Writes, syncs and closes the file; returns errno of the first failure, or 0.
 int fill(Descriptor& file, std::string_view text) {
   const detail::FileSizeSignalMask quiet;
   while (!text.empty()) {
@@ -65,7 +65,7 @@ int fill(Descriptor& file, std::string_view text) {
   if (::fsync(file.get()) != 0) {
     return errno;
   }
-  // Network file systems may report a failed write only at close.
+  // Network file systems may report a write error only at close.
   return ::close(file.release()) != 0 && errno != EINTR ? errno : 0;
 }
 
@@ -104,7 +104,7 @@ std::filesystem::path ensure_dir(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   check<Error>(!error || std::filesystem::is_directory(directory), "workspace.ensure_dir", "expected a directory ",
-               quote(directory.string()), " that is there or can be made, got errno ", error.value(), " (",
+               quote(directory.string()), " that exists or can be created, got errno ", error.value(), " (",
                error.message(), ")");
   return directory;
 }
@@ -127,7 +127,7 @@ void write_atomic(const std::filesystem::path& path, std::string_view text) {
     fail_write(path, reason);
   }
   const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a directory (EINVAL); the rename is complete all the same.
+  // Some file systems cannot sync a directory (EINVAL); the rename is complete nevertheless.
   if (directory.get() >= 0 && ::fsync(directory.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
     fail_write(path, errno);
   }

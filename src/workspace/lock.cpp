@@ -28,10 +28,11 @@ bool is_set(const char* variable) {
   return value != nullptr && *value != '\0';
 }
 
-// Hint for a process started by a launcher whose variables give it no rank: all of them train the same run.
+// Returns a hint if the launcher's variables do not set a rank that danling reads: every process then starts the same
+// run.
 std::string launcher_hint() {
   for (const char* const size : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    if (is_set(size)) {  // read_process_identity knows the launcher: another run has the directory
+    if (is_set(size)) {  // read_process_identity supports this launcher, so another run holds the directory
       return {};
     }
   }
@@ -50,7 +51,7 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   check<ConfigError>(file_ >= 0, "workspace.create", "expected a directory that can be written, got ",
                      quote(std::strerror(errno)), " for ", path.string(), "; set workspace_root to another one");
-  // On a file system without locks (ENOLCK, ENOTSUP, ENOSYS) the run proceeds.
+  // On a file system without locks (ENOLCK, ENOTSUP, ENOSYS) the run continues without one.
   const bool busy = detail::take_lock(file_) == EWOULDBLOCK;
   const std::string text = detail::read_lock_text(file_);
   if (busy) {
@@ -70,7 +71,7 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
 }
 
 Workspace::Lock::~Lock() {
-  // Keeps the file: after its removal two processes could each lock a file of that name.
+  // Keeps the file: if it were removed, two processes could lock different files of that name.
   ::close(file_);
 }
 

@@ -1,4 +1,4 @@
-// The lock of a run's directory: a file held with flock, which the system releases when its process ends.
+// Lock: locks the directory of a run by flock on a file; the system releases the lock when the process ends.
 #pragma once
 
 #include <filesystem>
@@ -10,15 +10,15 @@ namespace danling::inline v0 {
 
 class Workspace::Lock {
  public:
-  /// @throws StateError naming the process that holds it, ConfigError when the file cannot be opened.
+  /// @throws StateError with the process that holds the lock, ConfigError if the file cannot be opened
   explicit Lock(const std::filesystem::path& path);
   ~Lock();
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
-  /// The attempt that held the directory before; empty without one.
+  /// The attempt that held the lock before; empty if there was none.
   const std::string& earlier_attempt() const { return earlier_attempt_; }
-  /// Whether its file still has its name; without it, others do not see the lock.
+  /// Returns true if the file still exists under its name; otherwise other processes do not see the lock.
   bool exists() const;
   /// Writes this process and attempt into the file.
   void write_owner(const std::string& timestamp);

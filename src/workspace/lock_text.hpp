@@ -1,4 +1,4 @@
-// A run's .lock: how it is taken, and its text, lines `key: value`.
+// The .lock file of a run: takes the lock and reads its text, which has lines `key: value`.
 #pragma once
 
 #include <sys/file.h>
@@ -12,8 +12,8 @@
 
 namespace danling::inline v0::detail {
 
-/// Locks the file for this process alone; returns 0, or errno: EWOULDBLOCK when another process has it. One that only
-/// looks whether it is free (RunDirectory::lock) shares it for an instant, which is waited for.
+/// Takes the exclusive lock. Returns 0, or errno: EWOULDBLOCK if another process holds it. Waits for readers, which
+/// hold a shared lock briefly (RunDirectory::lock).
 inline int take_lock(int file) {
   for (int tries = 0;; ++tries) {
     if (::flock(file, LOCK_EX | LOCK_NB) == 0) {
@@ -37,7 +37,7 @@ inline std::string read_lock_text(int file) {
   return std::string(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
 }
 
-/// The value on the line `key: value`; empty without one.
+/// Returns the value of the line `key: value`; empty if there is none.
 inline std::string lock_field(const std::string& text, const std::string& key) {
   const auto start = text.find(key + ": ");
   if (start == std::string::npos) {

@@ -1,4 +1,4 @@
-// Writes a workspace's records.
+// Workspace: writes metadata, results and summary.
 #include <unistd.h>
 
 #include <array>
@@ -47,7 +47,7 @@ void Workspace::write_metadata(std::string_view full, std::string_view canonical
   if (!code.diff.empty()) {
     write_atomic(folder / "git.diff", code.diff);
   } else {
-    // An earlier attempt's changes do not belong to this one, which resumed with clean code.
+    // This attempt resumed without changes: remove the patch of an earlier attempt.
     std::error_code ignored;
     std::filesystem::remove(folder / "git.diff", ignored);
   }
@@ -57,7 +57,7 @@ void Workspace::write_results(const std::vector<NumberedResult>& results, const 
                               const NumberedResult* best) const {
   require_open("workspace.write_results");
   std::error_code ignored;
-  std::filesystem::create_directories(dir_, ignored);  // someone may have removed it
+  std::filesystem::create_directories(dir_, ignored);  // it may have been removed
   Json book = head(*this);
   Json& rows = book["results"] = Json::object();
   for (const NumberedResult& row : results) {
@@ -82,7 +82,7 @@ void Workspace::write_results(const std::vector<NumberedResult>& results, const 
 void Workspace::write_summary(const RunSummary& summary) const {
   require_open("workspace.write_summary");
   Json out = head(*this);
-  out["format"] = 1;  // readers refuse a later one
+  out["format"] = 1;  // readers refuse later formats
   out["status"] = summary.status;
   out["exit_code"] = summary.exit_code;
   out["error"] = summary.error.empty() ? Json(nullptr) : Json(summary.error);

@@ -31,12 +31,13 @@ bool is_file(const fs::path& path) {
   return ::stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
 }
 
-// Whether a directory has the marks of a run, without reading a file.
+// Returns true if a directory contains files that mark a run; reads no file.
 bool looks_like_run(const fs::path& dir) {
   return is_file(dir / ".lock") || is_file(dir / "metadata" / "git.yaml") || is_file(dir / "summary.json");
 }
 
-// The directories in `folder`, links to directories included; without hidden ones, such as a run that is being removed.
+// Returns the directories in `folder`, including links to directories, without hidden directories, such as a run that
+// is being removed.
 std::vector<fs::path> folders_in(const fs::path& folder, std::error_code& error) {
   std::vector<fs::path> out;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
@@ -48,8 +49,8 @@ std::vector<fs::path> folders_in(const fs::path& folder, std::error_code& error)
   return out;
 }
 
-// Adds the bytes of all that is in the directory `fd`, which it closes. Relative calls: a path of a thousand runs is
-// resolved once, not for each file.
+// Adds the bytes of all files in the directory `fd` and closes it. Calls relative to `fd` resolve a long path once, not
+// for each file.
 void add_bytes(int fd, std::set<std::pair<dev_t, ino_t>>& linked, std::uint64_t& bytes) {
   DIR* const directory = ::fdopendir(fd);
   if (directory == nullptr) {
@@ -76,7 +77,7 @@ void add_bytes(int fd, std::set<std::pair<dev_t, ino_t>>& linked, std::uint64_t&
 
 }  // namespace
 
-// Absolute, so that "." has a name too.
+// Uses the absolute path, so that "." has a name too.
 std::string RunDirectory::id() const {
   std::error_code error;
   return fs::absolute(dir_, error).lexically_normal().filename().string();
@@ -90,7 +91,7 @@ std::string RunDirectory::folder() const {
 std::string RunDirectory::lineage() const {
   std::string name = folder();
   const std::string run = id();
-  // The run's name repeats the code id, and ends with the config's id.
+  // The name of the run repeats the code id and ends with the config id.
   const auto dash = run.rfind('-');
   if (dash != std::string::npos && name.ends_with("-" + run.substr(0, dash))) {
     name.resize(name.size() - dash - 1);
@@ -113,7 +114,7 @@ LockFacts RunDirectory::lock() const {
   int status = 0;
   while ((status = ::flock(file, LOCK_SH | LOCK_NB)) != 0 && errno == EINTR) {
   }
-  // A file system without locks (ENOLCK, ENOTSUP) tells nothing.
+  // On a file system without locks (ENOLCK, ENOTSUP) the state is unknown.
   out.state = status == 0            ? LockFacts::State::free
               : errno == EWOULDBLOCK ? LockFacts::State::held
                                      : LockFacts::State::unknown;
@@ -181,7 +182,7 @@ RunHold::RunHold(const fs::path& dir) : file_(::open((dir / ".lock").c_str(), O_
   const bool missing = file_ < 0 && errno == ENOENT;
   check<Error>(file_ >= 0 || missing, "runs.hold", "expected to open ", quote((dir / ".lock").string()), ", got ",
                quote(std::strerror(errno)));
-  // A file system without locks cannot say that a process runs there.
+  // A file system without locks does not detect a running process.
   if (!missing && detail::take_lock(file_) == EWOULDBLOCK) {
     const auto owner = RunDirectory(dir).lock();
     ::close(file_);
@@ -204,7 +205,7 @@ std::string run_status(const LockFacts& lock, const Fact<StoredSummary>& summary
   if (!summary) {
     return "dead";
   }
-  // A start that finds nothing to do keeps the summary of the attempt that finished.
+  // An attempt that had nothing to do keeps the summary of the attempt that finished.
   const bool of_this_attempt = lock.timestamp.empty() || lock.timestamp == summary->timestamp;
   const bool went_on = last_line && last_line->global_step > summary->run.global_step;
   return of_this_attempt || (summary->run.status == "finished" && !went_on) ? summary->run.status : "dead";
@@ -226,7 +227,7 @@ std::vector<fs::path> list_runs(const fs::path& root) {
       out.push_back(folder);
       continue;
     }
-    std::error_code unreadable;  // a folder that is gone or closed to us has no runs
+    std::error_code unreadable;  // treats a removed or unreadable folder as empty
     for (const auto& dir : folders_in(folder, unreadable)) {
       if (looks_like_run(dir)) {
         out.push_back(dir);

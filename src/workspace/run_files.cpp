@@ -1,4 +1,4 @@
-// Reads the small files of a run's directory.
+// RunDirectory: reads the small files of a run.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,12 +40,12 @@ Fact<Json> json_in(const fs::path& path) {
   if (!json.is_object()) {
     return {{},
             concat("expected a JSON object in ", quote(path.string()),
-                   text->empty() ? ", got an empty file" : ", got something else or half of one")};
+                   text->empty() ? ", got an empty file" : ", got other or truncated text")};
   }
   return {std::move(json), {}};
 }
 
-// The value at `key` if it has the type of `fallback`.
+// Returns the value at `key` if it has the type of `fallback`, else `fallback`.
 template <class T>
 T value_or(const Json& json, const char* key, T fallback) {
   const auto found = json.find(key);
@@ -59,7 +59,7 @@ T value_or(const Json& json, const char* key, T fallback) {
   }
 }
 
-// The reverse of to_json(Result): non-finite numbers are strings there.
+// Inverse of to_json(Result), which writes non-finite numbers as strings.
 std::optional<double> number_of(const Json& json) {
   if (json.is_number()) {
     return json.get<double>();
@@ -75,7 +75,8 @@ std::optional<double> number_of(const Json& json) {
                                : std::nullopt;
 }
 
-// Appends the numbers of nested lists in row-major order; false unless all lists of one depth are of one length.
+// Appends the numbers of nested lists in row-major order. Returns false unless all lists of one depth have equal
+// length.
 bool flatten(const Json& json, std::size_t depth, Result::Array& out) {
   if (!json.is_array()) {
     const auto number = number_of(json);
@@ -92,7 +93,7 @@ bool flatten(const Json& json, std::size_t depth, Result::Array& out) {
          std::all_of(json.begin(), json.end(), [&](const Json& item) { return flatten(item, depth + 1, out); });
 }
 
-// The numbers of an object; entries that are none, such as the name of a run, are left out.
+// Returns the numbers of an object; omits other entries, such as the name of a run.
 Result result_of(const Json& json) {
   Result out;
   for (const auto& [name, value] : json.items()) {
@@ -262,7 +263,7 @@ Fact<MetricsPosition> RunDirectory::last_line() const {
     }
     return {{}, concat("no file ", quote(path.string()))};
   }
-  // A line with many numbers may be long; one that does not fit in the largest block is given up.
+  // A line with many numbers may be long: reads growing blocks from the end, up to a limit.
   std::string line;
   const off_t size = facts.st_size;
   for (off_t block = 4096; line.empty() && block <= off_t{1} << 24; block *= 16) {
@@ -270,7 +271,7 @@ Fact<MetricsPosition> RunDirectory::last_line() const {
     std::string tail(static_cast<std::size_t>(size - start), '\0');
     const ssize_t got = ::pread(file, tail.data(), tail.size(), start);
     tail.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-    // The text between the last two line ends; behind the last one, a line is being written.
+    // The text between the last two line ends; the text behind the last line end is incomplete.
     const auto end = tail.rfind('\n');
     const auto before = end == std::string::npos || end == 0 ? std::string::npos : tail.rfind('\n', end - 1);
     if (end != std::string::npos && (before != std::string::npos || start == 0)) {
@@ -310,7 +311,7 @@ ConfigTree find_config_value(std::string_view text, std::string_view key) {
     from = end + 1;
     const auto depth = std::min(line.find_first_not_of(' '), line.size());
     if (depth < indent && depth < line.size()) {
-      break;  // the section is over
+      break;  // the end of the section
     }
     const auto part = key.substr(0, key.find('.'));
     const auto name = line.substr(depth);
@@ -322,7 +323,7 @@ ConfigTree find_config_value(std::string_view text, std::string_view key) {
       indent += 2;
       continue;
     }
-    // The value, with the lines of a list or section below it.
+    // The value, including the lines of a list or section below the key.
     const auto goes_on = [indent](std::string_view rest) {
       const auto inner = rest.find_first_not_of(' ');
       return inner != std::string_view::npos &&
@@ -346,7 +347,8 @@ ConfigTree find_config_value(std::string_view text, std::string_view key) {
 
 namespace {
 
-// As RunnerPlan::score_split, by the names in a result: one that begins with "val", else the first that is not trained.
+// Like RunnerPlan::score_split, by the names in a result: the first that begins with "val", else the first that is not
+// trained.
 std::string guess_split(const ConfigTree& trained, const Result& result) {
   std::string out;
   for (const auto& [name, numbers] : result) {

@@ -31,7 +31,7 @@ std::string make_timestamp(bool utc) {
   std::int64_t microseconds = microseconds_now();
   {
     const std::lock_guard lock(mutex);
-    // A backward step of the clock must not repeat a name; a large one must not keep names in the future.
+    // A small backward step of the clock must not repeat a name; after a large step, names follow the clock.
     if (microseconds <= last && last - microseconds < 1'000'000) {
       microseconds = last + 1;
     }

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* lock_name = ".lock";
-constexpr const char* source_name = ".resuming";  // contains a path below the run, of its source
+constexpr const char* source_name = ".resuming";  // contains the path of the source, relative to the run
 constexpr const char* moving_name = ".moving";
 constexpr const char* attempts_name = "attempts";
 
@@ -41,7 +41,7 @@ void check_checkpoint_dir(const std::string& name) {
   check<ConfigError>(good, "workspace.options",
                      "expected checkpoint.dir_name to be a folder inside the run's directory, got ", quote(name));
   check<ConfigError>(!taken.contains(path.begin()->string()), "workspace.options",
-                     "expected a checkpoint.dir_name that is not in use for something else, got ", quote(name));
+                     "expected a checkpoint.dir_name that no other file of a run has, got ", quote(name));
 }
 
 void make_directories(const fs::path& path) {
@@ -54,11 +54,11 @@ void make_directories(const fs::path& path) {
 void move(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
-  check<ConfigError>(!error, "workspace.move_aside", "expected to move what an earlier attempt left, got ",
+  check<ConfigError>(!error, "workspace.move_aside", "expected to move the files of an earlier attempt, got ",
                      quote(error.message()), " for ", from.string(), "; move it by hand or set another workspace_root");
 }
 
-// Absolute, symbolic links resolved as far as the path exists.
+// Returns the absolute path with symbolic links resolved, as far as it exists.
 fs::path resolved(const fs::path& path) {
   std::error_code error;
   auto out = fs::weakly_canonical(path, error);
@@ -69,7 +69,7 @@ bool starts_with(const fs::path& path, const fs::path& prefix) {
   return std::mismatch(path.begin(), path.end(), prefix.begin(), prefix.end()).second == prefix.end();
 }
 
-// Start of the last attempt in `dir`, by its metadata; empty without one.
+// Returns the timestamp of the latest attempt in `dir` by its metadata; empty if there is none.
 std::string last_attempt(const fs::path& dir) {
   try {
     const std::string text = read_text(dir / "metadata" / "git.yaml");
@@ -135,7 +135,7 @@ void Workspace::taken_over() const {
   fs::remove(dir_ / source_name, ignored);
 }
 
-// Stores the paths below the run at which it may be if this process dies: it is about to be moved.
+// Stores all paths in the run at which the source may be if this process dies, since open() may move it.
 void Workspace::store_source(const fs::path& source) const {
   const auto inner = resolved(source);
   const auto outer = resolved(dir_);
@@ -173,7 +173,7 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
     make_directories(dir_ / "metadata");
     remove_temporaries(dir_);
     remove_temporaries(dir_ / "metadata");
-    // Last: until here the lock names the moved attempt, even if this one dies in between.
+    // Written last: if this process dies before, the lock still names the attempt whose files are moved.
     lock_->write_owner(options_.timestamp);
   } catch (...) {
     lock_.reset();
@@ -199,7 +199,7 @@ fs::path Workspace::reopen() {
   } catch (const StateError& other) {
     lock_.reset();
     fail<StateError>("workspace.reopen", "expected ", quote(dir_.string()),
-                     " to keep its lock while the run lasts, got it or the lock removed, and then: ", other.what());
+                     " to keep its lock during the run, got a removed directory or lock, then: ", other.what());
   }
   return whole ? dir_ : dir_ / lock_name;
 }
@@ -215,7 +215,7 @@ fs::path Workspace::move_aside() const {
   }
   check<ConfigError>(!error, "workspace.move_aside", "expected to read ", dir_.string(), ", got ",
                      quote(error.message()));
-  // An interrupted move resumes in the same place; nothing new can have been written since.
+  // An interrupted move continues into the same directory; no attempt has written new files since.
   const auto staging = dir_ / attempts_name / moving_name;
   if (left.empty() && !fs::exists(staging, error)) {
     return {};
@@ -229,7 +229,7 @@ fs::path Workspace::move_aside() const {
   return target;
 }
 
-// Destination for the files of an earlier attempt.
+// Returns the destination for the files of an earlier attempt.
 fs::path Workspace::next_attempt() const {
   const std::string name = lock_->earlier_attempt().empty() ? "before-" + timestamp() : lock_->earlier_attempt();
   const auto attempts = dir_ / attempts_name;
@@ -256,7 +256,7 @@ std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {
     } else if (folder != options.lineage) {
       continue;
     }
-    // The run's name repeats the code id: so lineage "a" does not match the runs of a lineage "a-b".
+    // The name of a run repeats the code id, so lineage "a" does not match the runs of lineage "a-b".
     const auto dir = entry->path() / make_run_id(code_id, options.config_id);
     std::error_code absent;
     if (!fs::is_directory(dir, absent)) {

@@ -146,7 +146,7 @@ TEST_CASE("report: half-written, empty, damaged and newer files become notes of 
   INFO(notes);
   CHECK(notes.find("metrics.jsonl has no complete line yet: no curves\n") != std::string::npos);
   CHECK(notes.find("expected a JSON object in '" + (run / "results.json").string() +
-                   "', got something else or half of one\n") != std::string::npos);
+                   "', got other or truncated text\n") != std::string::npos);
   CHECK(notes.find("expected a JSON object in '" + (run / "best.json").string() + "', got an empty file\n") !=
         std::string::npos);
   CHECK(notes.find("expected format 1 in " + (run / "summary.json").string() +

@@ -84,7 +84,7 @@ TEST_CASE("removed directory: if another run has created it again, the first run
   const auto error = error_of<dl::StateError>([&] { runner.train(); });
   CHECK(error.substr(0, error.find(" to be free, got another runner of this process ")) ==
         "[workspace.reopen] expected '" + dir.string() +
-            "' to keep its lock while the run lasts, got it or the lock removed, and then: [workspace.lock] "
+            "' to keep its lock during the run, got a removed directory or lock, then: [workspace.lock] "
             "expected " +
             dir.string());
   runner.write_summary("crashed", error, 0, 1);

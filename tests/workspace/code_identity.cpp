@@ -97,13 +97,13 @@ TEST_CASE("read_code_identity: says why there is no identity", "[workspace]") {
     const Variable ceiling("GIT_CEILING_DIRECTORIES", dir.path().parent_path().string());
     const auto code = danling::read_code_identity(dir.path());
     CHECK_FALSE(code.known());
-    CHECK_THAT(code.problem, ContainsSubstring("git says 'fatal: not a git repository"));
+    CHECK_THAT(code.problem, ContainsSubstring("git failed: 'fatal: not a git repository"));
   }
   SECTION("a repository without a commit") {
     shell("git init '" + dir.path().string() + "'");
     const auto code = danling::read_code_identity(dir.path());
     CHECK_FALSE(code.known());
-    CHECK(code.problem == "git says 'fatal: Needed a single revision'");
+    CHECK(code.problem == "git failed: 'fatal: Needed a single revision'");
   }
   SECTION("no git") {
     const Variable path("PATH", dir.path().string());
@@ -117,7 +117,7 @@ TEST_CASE("read_code_identity: says why there is no identity", "[workspace]") {
     const Variable path("PATH", dir.path().string());
     const auto code = danling::read_code_identity(dir.path(), std::chrono::milliseconds(200));
     CHECK_FALSE(code.known());
-    CHECK(code.problem == "git gave no answer within 200 ms");
+    CHECK(code.problem == "git did not end within 200 ms");
   }
 }
 

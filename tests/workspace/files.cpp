@@ -78,7 +78,7 @@ TEST_CASE("ensure_dir: makes what is missing, gives the path, and says what is i
   danling::write_atomic(dir / "file", "text");
   CHECK(danling_test::error_of<danling::Error>([&] { danling::ensure_dir(dir / "file"); }) ==
         "[workspace.ensure_dir] expected a directory " + danling::quote((dir / "file").string()) +
-            " that is there or can be made, got errno 20 (Not a directory)");
+            " that exists or can be created, got errno 20 (Not a directory)");
 }
 
 TEST_CASE("write_atomic: says what failed and keeps what was there", "[workspace]") {

@@ -202,7 +202,7 @@ TEST_CASE("RunDirectory: files that are missing, half written or of another form
   write_file(path / "metadata/config.full.yaml", "a: [1");
   write_file(path / "metadata/git.yaml", "- a list");
   CHECK(run.summary().problem ==
-        "expected a JSON object in '" + (path / "summary.json").string() + "', got something else or half of one");
+        "expected a JSON object in '" + (path / "summary.json").string() + "', got other or truncated text");
   CHECK(run.results().problem ==
         "expected a JSON object in '" + (path / "results.json").string() + "', got an empty file");
   CHECK(run.best().problem == "expected an index in '" + (path / "best.json").string() + "', got none");

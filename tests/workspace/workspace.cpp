@@ -68,7 +68,7 @@ TEST_CASE("Workspace: names that cannot be folders are refused", "[workspace]") 
   }
   for (const char* name : {"logs", "attempts/x", "metadata", ".lock"}) {
     CHECK(refusal([&](auto& o) { o.checkpoint_dir_name = name; }) ==
-          "[workspace.options] expected a checkpoint.dir_name that is not in use for something else, got '" +
+          "[workspace.options] expected a checkpoint.dir_name that no other file of a run has, got '" +
               std::string(name) + "'");
   }
 }

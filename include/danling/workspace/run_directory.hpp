@@ -1,4 +1,4 @@
-// Reads the directories of runs: lists them, and reads the small files of one on demand.
+// RunDirectory: lists the directories of runs and reads their small files on demand.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,12 @@
 
 namespace danling::inline v0 {
 
-/// A value of a run's file, or why there is none: a missing, half-written or unknown file is no error of its reader.
+/// A value from a file of a run, or the reason why it is missing. A missing, partly written or unknown file is not an
+/// error for a reader.
 template <class T>
 struct Fact {
   std::optional<T> value = {};
-  /// `no file 'x'`, or what is wrong with it; empty with a value.
+  /// The reason, such as `no file 'x'`; empty if there is a value.
   std::string problem = {};
 
   explicit operator bool() const { return value.has_value(); }
@@ -28,26 +29,26 @@ struct Fact {
   const T* operator->() const { return &*value; }
 };
 
-/// Contents of summary.json. Entries that the file lacks are empty.
+/// The content of summary.json. Entries that the file lacks are empty.
 struct StoredSummary {
   RunSummary run;
   std::string name;
-  /// The attempt that wrote it.
+  /// The attempt that wrote the summary.
   std::string timestamp;
-  /// UTC, as make_utc_time() writes it.
+  /// Time in UTC, in the format of make_utc_time().
   std::string finished_at;
   std::string host;
   std::int64_t pid = 0;
 };
 
-/// Contents of metadata/git.yaml; `code.diff` is that of git.diff only in code_identity(/*with_diff=*/true).
+/// The content of metadata/git.yaml; `code.diff` is read from git.diff only by code_identity(/*with_diff=*/true).
 struct StoredIdentity {
   CodeIdentity code;
-  /// The last attempt that began here.
+  /// The latest attempt in this directory.
   std::string timestamp;
 };
 
-/// Contents of .lock, and whether its process holds it now.
+/// The content of .lock, and the state of the lock: held by a running process, free, or unknown.
 struct LockFacts {
   enum class State { held, free, unknown };
   State state = State::unknown;
@@ -56,7 +57,7 @@ struct LockFacts {
   std::string timestamp;
 };
 
-/// A complete line of metrics.jsonl without its numbers.
+/// The position of a complete line of metrics.jsonl.
 struct MetricsPosition {
   std::string split;
   std::string mode;
@@ -65,7 +66,7 @@ struct MetricsPosition {
   std::int64_t global_step = 0;
 };
 
-/// A checkpoint file. Hard links of one file have one `inode`, and share its bytes.
+/// A checkpoint file. Hard links of one file have the same `inode` and share its bytes.
 struct CheckpointEntry {
   std::filesystem::path path;
   std::uint64_t bytes = 0;
@@ -73,69 +74,69 @@ struct CheckpointEntry {
   std::filesystem::file_time_type written = {};
 };
 
-/// The number by which a run chooses its best.
+/// The score by which a run chooses its best result.
 struct ScoreRule {
   std::string split;
   std::string name;
   bool higher_is_better = false;
-  /// Whether the run itself shows the direction; else it is guessed by the name.
+  /// True if the config or the results determine the direction; otherwise it is guessed by the name.
   bool direction_known = false;
 
-  /// `val.acc`: its path in a result.
+  /// The path in a result, such as `val.acc`.
   std::string path() const { return split + "." + name; }
 };
 
-/// One run's directory. Every function reads its file anew; none throws, and none writes.
+/// The directory of one run, read-only. Every call reads its file again. No function throws.
 class RunDirectory {
  public:
-  /// Reads nothing.
+  /// Only stores the path.
   explicit RunDirectory(std::filesystem::path dir) : dir_(std::move(dir)) {}
 
   const std::filesystem::path& dir() const { return dir_; }
-  /// `[<code id>-]<config id>`, the directory's name.
+  /// The name of the directory: `[<code id>-]<config id>`.
   std::string id() const;
-  /// `<lineage>[-<code id>]`, the name of the directory around it.
+  /// The name of the parent directory: `<lineage>[-<code id>]`.
   std::string folder() const;
-  /// Name of the lineage: `folder()` without the code id.
+  /// The name of the lineage: `folder()` without the code id.
   std::string lineage() const;
 
-  /// The config as YAML: metadata/config.{full,canonical,diff}.yaml.
+  /// The file of the config: metadata/config.{full,canonical,diff}.yaml.
   enum class ConfigText { full, canonical, diff };
   Fact<std::string> config_text(ConfigText which = ConfigText::full) const;
   Fact<ConfigTree> config(ConfigText which = ConfigText::full) const;
 
   Fact<StoredIdentity> code_identity(bool with_diff = false) const;
-  /// Rows of results.json in order, and latest.json and best.json, numbered by epoch (from 1) or step.
+  /// The rows of results.json in order, latest.json and best.json; numbered by epoch (from 1) or step.
   Fact<std::vector<NumberedResult>> results() const;
   Fact<NumberedResult> latest() const;
   Fact<NumberedResult> best() const;
   Fact<StoredSummary> summary() const;
-  /// Shares the lock for an instant to see whether it is free; a process that starts meanwhile waits for that.
+  /// Takes a shared lock briefly to check that the lock is free; a process that starts meanwhile waits for it.
   LockFacts lock() const;
-  /// The last complete line of metrics.jsonl; reads the file's end only.
+  /// The last complete line of metrics.jsonl; reads only the end of the file.
   Fact<MetricsPosition> last_line() const;
-  /// Size of the file, or nothing.
+  /// Size of a file in the directory, or nullopt.
   std::optional<std::uint64_t> file_size(std::string_view name) const;
 
-  /// The folder of its checkpoints, as the config names it.
+  /// The folder of the checkpoints, by the config.
   std::filesystem::path checkpoint_dir() const;
-  /// Complete files in `checkpoint_dir()` by name; no file is opened.
+  /// The complete files in `checkpoint_dir()`, sorted by name; opens no file.
   std::vector<CheckpointEntry> checkpoints() const;
-  /// Names of earlier attempts, the oldest first.
+  /// The names of earlier attempts, oldest first.
   std::vector<std::string> attempts() const;
   /// The newest log file.
   std::optional<std::filesystem::path> log_file() const;
-  /// Bytes of all files below; hard links count once, symbolic links are not followed.
+  /// Bytes of all files below; counts hard links once, does not follow symbolic links.
   std::uint64_t bytes() const;
 
  private:
   std::filesystem::path dir_;
 };
 
-/// Holds the lock of a run's directory, so that no process starts in it, such as while it is removed.
+/// Holds the lock of a run's directory, so that no process starts a run in it, for example during its removal.
 class RunHold {
  public:
-  /// @throws StateError when a process runs there, Error when the lock cannot be opened; a run without a lock is free
+  /// @throws StateError if a process runs there, Error if the lock cannot be opened; a run without a lock file is free
   explicit RunHold(const std::filesystem::path& dir);
   ~RunHold();
   RunHold(const RunHold&) = delete;
@@ -145,29 +146,29 @@ class RunHold {
   int file_ = -1;
 };
 
-/// "running", the status of its summary ("finished", "stopped", "crashed"), or "dead": its last attempt ended without
-/// one. `summary` and `last_line` are those of the run.
+/// Returns "running", the status in the summary ("finished", "stopped", "crashed"), or "dead" if the latest attempt
+/// ended without a summary. All arguments are of the same run.
 std::string run_status(const LockFacts& lock, const Fact<StoredSummary>& summary,
                        const Fact<MetricsPosition>& last_line);
 
-/// The score of a run. The split is that of the config, else one of `result` that begins with "val", else its first
-/// that is not trained; the direction that of the config, else that which the chosen `best` shows among `rows`, else
-/// whether the name is a loss. Nothing without a config or a split.
+/// Determines the score of a run. Split: from the config, else the first in `result` that begins with "val", else the
+/// first that is not trained. Direction: from the config, else from `best` compared with `rows`, else by the name:
+/// lower is better for losses. Returns nullopt without a score_name in the config or without a split.
 std::optional<ScoreRule> score_rule(std::string_view config_text, const Result& result,
                                     const std::vector<NumberedResult>& rows = {}, const NumberedResult* best = nullptr);
 
-/// The value at `key` ("optim.lr") of a config's YAML as danling writes it, found without parsing the whole: null where
-/// the key has no value or is not there.
+/// Returns the value at `key` ("optim.lr") in a config's YAML as danling writes it, without parsing the whole text;
+/// null if the key has no value or does not exist.
 ConfigTree find_config_value(std::string_view config_text, std::string_view key);
 
-/// Whether `dir` is the directory of a run: it has a lock or metadata that a run wrote.
+/// Returns true if `dir` is the directory of a run: it contains a lock or metadata that a run wrote.
 bool is_run_directory(const std::filesystem::path& dir);
 
-/// The directories of the runs below `root`: `root` itself, those in it, or those in the folders in it; sorted by path.
-/// Reads no file. @throws Error when `root` is not a directory that can be read
+/// Returns the directories of runs: `root` itself, or its subdirectories of the first and second level; sorted by path.
+/// Reads no file. @throws Error if `root` is not a readable directory
 std::vector<std::filesystem::path> list_runs(const std::filesystem::path& root);
 
-/// The time of a timestamp (see make_timestamp), or nothing when it is none.
+/// Parses a timestamp of make_timestamp in local time; returns nullopt for any other text.
 std::optional<std::chrono::system_clock::time_point> parse_timestamp(std::string_view timestamp);
 
 }  // namespace danling::inline v0

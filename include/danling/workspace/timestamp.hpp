@@ -1,15 +1,15 @@
-// The name of an attempt: its start time.
+// Timestamps: the names of attempts, and times for files.
 #pragma once
 
 #include <string>
 
 namespace danling::inline v0 {
 
-/// The time as `20261231-235959-123456` (local time, or UTC), safe as a file name and in the order of time.
-/// Unique within a process, and increasing while the clock is.
+/// Returns the time as `20261231-235959-123456` (local time, or UTC), which is safe in file names and sorts by time.
+/// Unique within a process, and increasing unless the clock steps back by a second or more.
 std::string make_timestamp(bool utc = false);
 
-/// The time as `2026-12-31T23:59:59.123Z`, for files that other programs read.
+/// Returns the time as `2026-12-31T23:59:59.123Z`, for files that other programs read.
 std::string make_utc_time();
 
 }  // namespace danling::inline v0

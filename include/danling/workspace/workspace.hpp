@@ -1,4 +1,4 @@
-// The directory of a run: one per run id, with one attempt at a time.
+// Workspace: the directory of a run. A run id has one directory, in which one attempt runs at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,45 +15,45 @@
 
 namespace danling::inline v0 {
 
-/// Options that determine a run's directory; plain values from the config.
+/// Options that determine the directory of a run; plain values from the config.
 struct WorkspaceOptions {
   std::string root = "experiments";
   std::string lineage = "lin";
   /// Name of the run in its JSON files.
   std::string name = "lin-exp";
-  /// Identity of the code; empty where unknown.
+  /// Identity of the code; empty if unknown.
   std::string code_id;
   /// Identity of the config, 12 hexadecimal digits.
   std::string config_id;
-  /// Name of this attempt; empty: the current time (see make_timestamp).
+  /// Name of this attempt; if empty, the current time (see make_timestamp).
   std::string timestamp;
-  /// Folder for checkpoints inside the run's directory.
+  /// Name of the folder for checkpoints in the run's directory.
   std::string checkpoint_dir_name = "checkpoints";
 };
 
-/// A result with its number for display: its epoch, counted from 1, or its step.
+/// A result with its number for display: the epoch, from 1, or the step.
 struct NumberedResult {
   std::int64_t index = 0;
   Result result;
-  std::string score_mode = {};  ///< min or max, of the best; empty: unknown
+  std::string score_mode = {};  ///< for the best result: min or max; empty: unknown
 };
 
-/// Outcome of an attempt, for summary.json.
+/// The outcome of an attempt, for summary.json.
 struct RunSummary {
   /// "finished", "stopped" (by a signal) or "crashed".
   std::string status;
-  /// Text of the error of a crash; empty: none.
+  /// Error text of a crash; empty: none.
   std::string error;
   /// The signal that stopped the run; 0: none.
   int signal = 0;
   int exit_code = 0;
   std::int64_t epoch = 0;
   std::int64_t global_step = 0;
-  /// Duration of the attempt.
+  /// Duration of the attempt in seconds.
   double seconds = 0.0;
-  /// Counts and texts for the `details`.
+  /// Additional counts and texts, written into `details`.
   std::vector<std::pair<std::string, std::variant<std::int64_t, std::string>>> facts = {};
-  /// Further numbers: best scores, time per split.
+  /// Additional numbers: best scores, time per split.
   Result details = {};
 };
 
@@ -63,14 +63,15 @@ struct RunSummary {
 ///       checkpoints/  logs/<timestamp>.log  metrics.jsonl  results.json  latest.json  best.json  summary.json
 ///       metadata/{config.full,config.canonical,config.diff,git}.yaml  metadata/git.diff
 ///       attempts/<timestamp>/      files of earlier attempts
-///       .lock                      held while an attempt runs; contains its process
+///       .lock                      locked while an attempt runs; contains process, host and timestamp
 ///
-/// Paths are valid at once; `open()` creates the files. Only the main process opens it; others read paths.
+/// Paths are valid after construction; `open()` creates the directories. Only the main process calls `open()`; other
+/// ranks only use the paths.
 class Workspace {
  public:
-  /// Touches no file. @throws ConfigError when a name cannot be a folder's name.
+  /// Accesses no file. @throws ConfigError if a name cannot be the name of a folder
   explicit Workspace(WorkspaceOptions options);
-  /// Releases the directory.
+  /// Calls close().
   ~Workspace();
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
@@ -83,34 +84,35 @@ class Workspace {
   std::filesystem::path checkpoint_dir() const { return dir_ / options_.checkpoint_dir_name; }
   std::filesystem::path log_file() const { return dir_ / "logs" / (options_.timestamp + ".log"); }
   std::filesystem::path metrics_file() const { return dir_ / "metrics.jsonl"; }
-  /// Whether `path` is in this run's directory, except attempts/: a run that resumes from it continues in this
-  /// directory.
+  /// Returns true if `path` is in this run's directory but not in attempts/: a run that resumes from it continues in
+  /// this directory.
   bool contains(const std::filesystem::path& path) const;
 
   /// Locks the directory for this process and creates its folders. Unless `resuming`, first moves the files of an
-  /// earlier attempt to attempts/<its timestamp>/. Returns where they were moved, or nothing.
-  /// @throws ConfigError when the directory cannot be created or written, StateError when another process runs in it.
-  /// `source`: the file that the run resumes from, which may be moved with the rest. Until taken_over() is called,
-  /// interrupted_source() finds it at its new path if the process dies.
+  /// earlier attempt to attempts/<its timestamp>/ and returns that path; else returns an empty path. `source` is the
+  /// file that the run resumes from, which may be moved with the rest: if the process dies before taken_over(),
+  /// interrupted_source() finds it at its new path.
+  /// @throws ConfigError if the directory cannot be created or written, StateError if another process runs in it
   std::filesystem::path open(bool resuming, const std::filesystem::path& source = {});
-  /// The source of a process that died between open() and taken_over(); empty without one.
+  /// Returns the source of a process that died between open() and taken_over(); else an empty path.
   std::filesystem::path interrupted_source() const;
+  /// Call this when the source was loaded and is no longer needed.
   void taken_over() const;
   bool is_open() const { return lock_ != nullptr; }
-  /// Locks the directory and creates its folders again if someone removed it, or its lock, since open(). Returns the
-  /// missing path, or nothing. @throws StateError when another process runs there now: the workspace is then closed;
-  /// ConfigError when the directory cannot be created or written.
+  /// If the directory or its lock was removed since open(), creates and locks it again and returns the missing path;
+  /// else returns an empty path. @throws StateError if another process now runs there (the workspace is then closed),
+  /// ConfigError if the directory cannot be created or written
   std::filesystem::path reopen();
-  /// Releases the directory for another process; safe to call twice.
+  /// Unlocks the directory; safe to call twice.
   void close() noexcept;
 
-  // All below need open() first (StateError), and throw Error when a file cannot be written.
+  // The functions below throw StateError before open(), and Error if a file cannot be written.
 
-  /// Writes the three texts of the config, git.yaml and, when there are changes, git.diff (save_metadata).
+  /// Writes the three texts of the config, git.yaml and, if there are changes, git.diff (DanLing's save_metadata).
   void write_metadata(std::string_view full, std::string_view canonical, std::string_view diff,
                       const CodeIdentity& code) const;
-  /// Writes results.json (by epoch or step), latest.json and, unless `best` is null, best.json (save_result), the
-  /// latter two with their `index`.
+  /// Writes results.json (by epoch or step), latest.json and, unless `best` is null, best.json (DanLing's save_result).
+  /// The latter two contain their `index`.
   void write_results(const std::vector<NumberedResult>& results, const NumberedResult& latest,
                      const NumberedResult* best) const;
   void write_summary(const RunSummary& summary) const;
@@ -128,16 +130,15 @@ class Workspace {
   std::unique_ptr<Lock> lock_;
 };
 
-/// A run's directory found on disk.
+/// The directory of a run found on disk.
 struct FoundRun {
   std::filesystem::path dir;
-  /// Empty if the code was unknown.
+  /// Identity of the code; empty if it was unknown.
   std::string code_id;
 };
 
-/// The runs of a config under every code identity, the most recently started first, by their metadata: times of
-/// directories change in copies. Empty without runs.
-/// For auto_resume, which continues a run after the code changed, and reports it.
+/// Finds the runs of a config under every code identity, the most recently started first. Compares start times in the
+/// metadata, since times of directories change in copies. auto_resume uses it to continue a run after the code changed.
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options);
 
 }  // namespace danling::inline v0
