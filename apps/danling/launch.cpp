@@ -44,7 +44,7 @@ int run_attempts(const LaunchOptions& options, const danling::SignalQueue& signa
       return end.code;
     }
     if (end.final) {
-      say("not restarted: exit code 2 (an error of the config) and 75 (a time limit) would come again");
+      say("not restarted: exit code 2 (an error of the config) and 75 (a time limit) would occur again");
       return end.code;
     }
     if (place.restart_count == options.max_restarts) {

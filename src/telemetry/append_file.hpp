@@ -1,4 +1,4 @@
-// AppendFile: a file that grows, whole pieces at a time.
+// AppendFile: appends pieces to a file, each completely or not at all.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@ class AppendFile {
  public:
   enum class Content { kept, emptied };
 
-  /// Opens or creates. @throws Error with the system's reason
+  /// Opens or creates the file. @throws Error with the system's reason
   AppendFile(std::filesystem::path path, Content content);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// @throws Error with the system's reason; then nothing of `bytes` is in the file, and it can be tried again.
+  /// Appends `bytes`. @throws Error with the system's reason; the file then has none of `bytes`, and a retry is safe
   void append(std::string_view bytes);
-  /// Writes the whole file again if someone removed it, with its directory. @throws Error
+  /// If the file was removed, writes it again with its whole content and recreates its directory. @throws Error
   void restore();
-  /// Gives the file another name, replacing the file of that name, after it is on disk. @throws Error
+  /// Syncs the file to disk, then renames it and replaces a file of that name. @throws Error
   void rename(const std::filesystem::path& path);
 
   std::uint64_t size() const { return size_; }
@@ -33,7 +33,7 @@ class AppendFile {
   std::filesystem::path path_;
   int file_ = -1;
   std::uint64_t size_ = 0;
-  bool torn_ = false;  // bytes behind `size_` could not be cut off
+  bool torn_ = false;  // the file has bytes behind `size_` because truncation failed
 };
 
 }  // namespace danling::inline v0::detail

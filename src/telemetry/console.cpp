@@ -17,7 +17,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// Without wrapping, a character that the terminal draws wider than text_width() says cannot push a line into two.
+// Without wrapping, a line stays one line even if the terminal draws a character wider than text_width() returns.
 constexpr std::string_view no_wrapping = "\x1b[?7l";
 constexpr std::string_view wrapping = "\x1b[?7h";
 constexpr std::string_view erase_to_line_end = "\x1b[K";
@@ -33,7 +33,7 @@ bool capable_terminal(int file) {
   return isatty(file) == 1 && kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
 }
 
-// An error of the console (a closed pipe) cannot be reported.
+// Ignores errors (a closed pipe), since there is no place to report them.
 void write_all(int file, std::string_view text) {
   const detail::FileSizeSignalMask quiet;
   while (!text.empty()) {
@@ -51,7 +51,7 @@ void write_all(int file, std::string_view text) {
   }
 }
 
-// Writing from the background may stop the process (SIGTTOU) and would disturb the shell's output.
+// Returns true in the foreground. Writes from the background may stop the process (SIGTTOU) and disturb the shell.
 bool in_foreground(int file) {
   const pid_t group = tcgetpgrp(file);
   return group < 0 || group == getpgrp();
@@ -135,7 +135,7 @@ void Console::clear_live_lines() {
   buffer_.clear();
 }
 
-// In the background the cursor is no longer where the last drawing left it.
+// Returns false in the background, where the cursor may have moved since the last drawing.
 bool Console::may_draw() {
   if (!live_ || !in_foreground(options_.out)) {
     drawn_ = false;
@@ -152,7 +152,7 @@ void Console::erase() {
   }
 }
 
-// Over the lines of the drawing before, without clearing them first, which would flicker.
+// Draws over the previous lines without clearing them first, which would flicker.
 void Console::draw() {
   const Size size = this->size();
   const std::size_t count = std::min(lines_.size(), static_cast<std::size_t>(size.rows));
@@ -164,7 +164,7 @@ void Console::draw() {
   buffer_ += no_wrapping;
   for (std::size_t i = 0; i < count; ++i) {
     buffer_ += i > 0 ? "\r\n" : "";
-    // One column stays free: erasing after a full last column clears it on some terminals.
+    // Keeps one column free: some terminals clear a full last column when the rest of the line is erased.
     append(lines_[i], static_cast<std::size_t>(std::max(size.columns - 1, 1)));
     buffer_ += i + 1 < count ? erase_to_line_end : erase_below;
   }
@@ -185,7 +185,7 @@ void Console::append(const StyledLine& line, std::size_t columns) {
     buffer_ += sequence.empty() ? "" : "\x1b[0m";
     const std::size_t width = text_width(span.text);
     if (width > columns) {
-      return;  // a character of the next span could fit, but would not follow
+      return;  // the next span must not follow a truncated span
     }
     columns -= width;
   }

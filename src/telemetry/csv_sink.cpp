@@ -88,7 +88,7 @@ void CsvSink::scalars(const ScalarRecord& record) {
   file_->append(joined(cells));
 }
 
-// A row ends where no quotes are open.
+// Rewrites the file with further columns. A row ends at a line feed outside quotes.
 void CsvSink::add_columns(const std::vector<std::string>& names) {
   file_->restore();
   std::vector<std::string> columns = columns_;

@@ -1,4 +1,4 @@
-// Down-sampling of curves.
+// Down-samples curves.
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +24,7 @@ void merge(CurveBucket& into, const CurveBucket& from) {
   into.non_finite += from.non_finite;
 }
 
-/// The bucket of `index`; the last one, unless steps were counted back.
+/// Returns the bucket of `index`: usually the last one, unless steps decreased.
 CurveBucket& bucket_at(std::vector<CurveBucket>& buckets, std::int64_t index) {
   if (buckets.empty() || buckets.back().index < index) {
     buckets.push_back({.index = index, .lowest = {}, .highest = {}, .first_non_finite = {}});
@@ -62,14 +62,14 @@ double CurveBucket::mean() const {
   if (count == 0) {
     return std::numeric_limits<double>::quiet_NaN();
   }
-  // A sum of large values may be infinite.
+  // A sum of large values may overflow to infinity.
   const double mean = sum / static_cast<double>(count);
   return mean >= lowest.value ? std::min(mean, highest.value) : lowest.value;
 }
 
 void Curve::add(CurvePoint point, std::size_t max_buckets) {
   const auto step = static_cast<std::int64_t>(point.step);
-  // Most points belong to the last bucket: a multiplication is faster than a division.
+  // Most points belong to the last bucket, and this multiplication is faster than a division.
   const bool in_last =
       !buckets.empty() && step >= buckets.back().index * width && step - buckets.back().index * width < width;
   CurveBucket& bucket = in_last ? buckets.back() : bucket_at(buckets, step / width);

@@ -16,9 +16,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t max_forms = 32;
 constexpr std::size_t max_named = 5;
-// Deeper values are no metrics, and would exhaust the stack.
+// Ignores deeper values: they are not metrics, and would exhaust the stack.
 constexpr std::size_t max_depth = 32;
-// A step beyond this is no counter, and could not be a bucket's index.
+// The largest step: beyond 2^53 a step is not a counter and cannot be the index of a bucket.
 constexpr double max_step = 9007199254740992.0;
 
 constexpr std::array<std::pair<std::string_view, double>, 3> words = {{
@@ -27,7 +27,7 @@ constexpr std::array<std::pair<std::string_view, double>, 3> words = {{
     {"\"-Infinity\"", -std::numeric_limits<double>::infinity()},
 }};
 
-/// Reads a number, or one of the words, at `at`; returns its end, or null.
+/// Reads a number, or one of the words for NaN and infinities, at `at`; returns its end, or null.
 const char* read_number(const char* at, const char* end, double& value) {
   if (at == end) {
     return nullptr;
@@ -44,7 +44,7 @@ const char* read_number(const char* at, const char* end, double& value) {
   }
   const char* digit = *at == '-' ? at + 1 : at;
   if (digit == end || *digit < '0' || *digit > '9') {
-    return nullptr;  // from_chars would also take "inf"
+    return nullptr;  // from_chars would also accept "inf"
   }
   const auto [stop, error] = std::from_chars(at, end, value);
   if (error == std::errc::result_out_of_range) {
@@ -70,7 +70,7 @@ class CurveLines::Parser {
     }
   }
 
-  /// One per number; `before` is not set. Empty if the line has no global_step.
+  /// One slot per number, without `before`. Empty if the line has no global_step.
   std::vector<Slot> slots;
 
  private:
@@ -183,7 +183,7 @@ void CurveLines::add_parsed(std::string_view line) {
     return;
   }
   commit(found.slots);
-  // The texts between the numbers. A word counts as a number, unless it is a name.
+  // Splits the line into numbers and the texts between them. A word is a number unless it is a key.
   Form form;
   std::size_t begin = 0;
   std::size_t next = 0;

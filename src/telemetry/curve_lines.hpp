@@ -1,4 +1,4 @@
-// Curves from the text of metrics.jsonl.
+// CurveLines: builds curves from lines of metrics.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@
 
 namespace danling::inline v0::detail {
 
-/// Adds lines to curves. The lines of a run have few forms, which differ in their numbers only: a line of a known form
-/// is compared with the text between its numbers, which takes a tenth of the time of a JSON parser.
+/// Adds lines to curves. The lines of a run have few forms; lines of one form differ only in their numbers. So a line
+/// of a known form needs only a comparison of the text between its numbers, which takes a tenth of the time of a JSON
+/// parser.
 class CurveLines {
  public:
   explicit CurveLines(const MetricsReaderOptions& options) : options_(options) {}
 
   /// Adds one line without its line end.
   void add(std::string_view line);
-  /// Counts a line that was not read.
+  /// Counts a line that cannot be read.
   void add_damaged(std::string reason);
-  /// Adds what another one read from the text that follows.
+  /// Appends the curves of `other`, which read the following text.
   void append(const CurveLines& other);
 
   std::vector<Curve> curves;

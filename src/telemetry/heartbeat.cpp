@@ -39,13 +39,13 @@ std::string text_of_variable(const char* name) {
 
 }  // namespace
 
-/// Owned by the thread too, which a stop may leave behind.
+/// Shared with the thread, which stop() may detach.
 struct Heartbeat::Shared {
   HeartbeatOptions options;
   std::shared_ptr<const LoopProgress> progress;
   pid_t pid = ::getpid();
   std::string host = host_name();
-  std::filesystem::path copy;  ///< empty without a supervisor
+  std::filesystem::path copy;  ///< directory of the supervisor; empty without one
 
   std::mutex mutex;
   std::condition_variable woken, ended;
@@ -53,7 +53,7 @@ struct Heartbeat::Shared {
   bool stopping = false, due = true, has_ended = false, abandoned = false;
   std::thread thread;
 
-  std::string last_failure;  ///< of the thread
+  std::string last_failure;  ///< only for the thread
 
   void run();
   std::string text(const std::string& status_now, const std::string& event_now) const;
@@ -97,7 +97,7 @@ std::string Heartbeat::Shared::text(const std::string& status_now, const std::st
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Writes without the lock, so that nobody waits for the disk.
+// Writes without the lock, so that no other thread waits for the disk.
 void Heartbeat::Shared::beat(std::unique_lock<std::mutex>& lock) {
   due = false;
   const auto file = options.directory / file_name(options.rank);
@@ -111,7 +111,7 @@ void Heartbeat::Shared::beat(std::unique_lock<std::mutex>& lock) {
       failure = error.what();
     }
   };
-  if (!copy.empty()) {  // first: the run's disk may not answer
+  if (!copy.empty()) {  // written first, since the run's disk may not respond
     attempt([&] { write_atomic(copy / concat(pid, ".json"), content); });
   }
   attempt([&] {
@@ -180,8 +180,8 @@ void Heartbeat::set_rank(std::int64_t rank, std::int64_t local_rank, std::int64_
 
 void Heartbeat::stop(std::string_view event) {
   if (::getpid() != shared_->pid) {
-    // A forked process has no such thread, and the state of the lock is unknown.
-    new std::shared_ptr<Shared>(shared_);  // never destroyed
+    // A forked process has no heartbeat thread, and the state of the lock is unknown.
+    new std::shared_ptr<Shared>(shared_);  // leaked on purpose
     return;
   }
   std::unique_lock<std::mutex> lock(shared_->mutex);

@@ -76,7 +76,7 @@ void HeartbeatWatch::look() {
   }
 }
 
-// A file that cannot be read, or is not a heartbeat, counts as unchanged.
+// Treats a file that cannot be read, or is not a heartbeat, as unchanged.
 void HeartbeatWatch::read(const fs::path& path) {
   nlohmann::json json;
   try {

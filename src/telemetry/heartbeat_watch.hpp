@@ -1,4 +1,4 @@
-// Reads the heartbeat files of a directory, and how long each process has made no progress.
+// HeartbeatWatch: reads the heartbeat files of a directory and measures how long each process made no progress.
 #pragma once
 
 #include <sys/types.h>
@@ -13,30 +13,30 @@
 
 namespace danling::inline v0::detail {
 
-/// What the file of a process says.
+/// The content of the heartbeat file of a process.
 struct SeenHeartbeat {
   pid_t pid = 0;
   std::int64_t rank = 0, world_size = 1, epoch = 0, global_step = 0;
   std::string host, status, mode, split;
-  double idle = 0.0;  ///< seconds without progress while the supervisor looked
+  double idle = 0.0;  ///< seconds without progress, measured by this process
 };
 
-/// Of each interval between two looks at most twice the planned length counts: time in which this process does not run
-/// either (a suspended machine) is no hang. Wall clocks are not read.
+/// Each interval between two look() calls counts at most twice its planned length: time during which this process does
+/// not run either (a suspended machine) is not a hang. Does not read wall clocks.
 class HeartbeatWatch {
  public:
   HeartbeatWatch(std::filesystem::path directory, std::chrono::milliseconds turn);
 
-  /// A start of the program: files that are there now are old.
+  /// Begins a start of the program: ignores existing files until they change.
   void begin();
-  /// Reads the files that have changed since begin() or the last look.
+  /// Reads the files that changed since begin() or the last look().
   void look();
-  /// Of processes that live, in the order of their ranks.
+  /// The heartbeats of running processes, in the order of their ranks.
   std::vector<SeenHeartbeat> seen() const;
   bool any() const { return !seen_.empty(); }
-  /// The highest global_step in any file since begin(); -1 without one.
+  /// The highest global_step in any file since begin(); -1 if there is none.
   std::int64_t best_step() const { return best_step_; }
-  /// That of the first file read since begin(); -1 without one.
+  /// The global_step of the first file read since begin(); -1 if there is none.
   std::int64_t first_step() const { return first_step_; }
 
  private:
@@ -54,7 +54,8 @@ class HeartbeatWatch {
   std::chrono::steady_clock::time_point last_{};
 };
 
-/// Name and state of the main thread by the kernel, such as `train: T (stopped)`; empty for a process that is gone.
+/// Returns the kernel's name and state of the main thread, such as `train: T (stopped)`; empty if the process has
+/// ended.
 std::string process_state(pid_t pid);
 
 }  // namespace danling::inline v0::detail

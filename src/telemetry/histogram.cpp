@@ -30,7 +30,7 @@ Histogram make(std::span<const T> numbers, std::int64_t bins) {
   }
   out.min = static_cast<double>(least);
   out.max = static_cast<double>(most);
-  // Divided before they are subtracted: the width of a range that a double cannot hold is still a double.
+  // Divides before subtracting, since max - min may overflow.
   const double width = out.max / static_cast<double>(bins) - out.min / static_cast<double>(bins);
   if (!(width > 0)) {
     out.limits = {out.max};
@@ -47,7 +47,7 @@ Histogram make(std::span<const T> numbers, std::int64_t bins) {
     if (std::isfinite(number)) {
       const auto wide = static_cast<double>(number);
       auto bin = std::min(static_cast<std::size_t>(std::max(wide / width - out.min / width, 0.0)), last);
-      // The quotients are rounded: the limits decide.
+      // The quotients are rounded, so correct the bin by the limits.
       bin += bin < last && wide >= out.limits[bin] ? 1 : 0;
       bin -= bin > 0 && wide < out.limits[bin - 1] ? 1 : 0;
       ++out.counts[bin];

@@ -1,4 +1,4 @@
-// Requests and responses of HTTP/1.1 as text.
+// Parses requests and formats responses of HTTP/1.1.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::detail {
 
-/// A request's head, or the status of the refusal and its reason.
+/// The head of a request, or status and reason of a refusal.
 struct ParsedRequest {
   HttpRequest request;
   bool head_only = false;
@@ -17,10 +17,10 @@ struct ParsedRequest {
   std::string reason;
 };
 
-/// Parses the lines up to the empty one, which `head` may contain. `port`: that of the server, for the Host.
+/// Parses the lines up to the empty line, which `head` may contain. `port` is the server's port, to check the Host.
 ParsedRequest parse_request(std::string_view head, std::uint16_t port);
 
-/// The status line and the header fields, with the empty line. Fields with line feeds are left out.
+/// Returns the status line, the header fields and the empty line; omits fields that contain line feeds.
 std::string response_head(const HttpResponse& response);
 
 }  // namespace danling::inline v0::detail

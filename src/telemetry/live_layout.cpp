@@ -34,7 +34,7 @@ void trim(StyledLine& line) {
   }
 }
 
-// The head of the bar shows that work is going on.
+// The head `>` shows that work is in progress.
 void append_bar(StyledLine& line, double share, std::size_t width) {
   const std::size_t inside = width - 2;
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(inside));
@@ -43,7 +43,7 @@ void append_bar(StyledLine& line, double share, std::size_t width) {
   line.push_back({spaces(filled < inside ? inside - filled - 1 : 0) + "]"});
 }
 
-// Without the share of a level that has a place.
+// Returns a line without a bar; a level with a place also loses its count.
 StyledLine narrow_line(const Level& level) {
   StyledLine line = {{level.name, Tone::strong}};
   for (const std::string& part : {level.place.empty() ? level.count : level.place, level.left}) {

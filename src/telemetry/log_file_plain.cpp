@@ -62,7 +62,7 @@ int flush_log_file(std::FILE* file, const std::filesystem::path& path) {
     return errno;
   }
   const int reason = restore_removed(fileno(file), path);
-  return reason == ENOENT ? 0 : reason;  // not until the run's directory is recreated
+  return reason == ENOENT ? 0 : reason;  // the folder is missing: retried when the run's directory is recreated
 }
 
 std::unique_ptr<LogFile> open_plain_log_file(const std::string& path) { return std::make_unique<PlainLogFile>(path); }

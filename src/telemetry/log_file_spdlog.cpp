@@ -1,4 +1,4 @@
-// The only file that includes spdlog. It must not include LibTorch, which contains another fmt.
+// LogFile by spdlog. Only this file includes spdlog; it must not include LibTorch, which contains another fmt.
 #include <telemetry/log_file.hpp>
 
 #if DANLING_WITH_SPDLOG
@@ -13,7 +13,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// spdlog's file sink does not report a failed flush, which is how a full disk appears.
+// spdlog's file sink does not report a failed flush, by which a full disk is detected.
 class FileSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit FileSink(const std::string& path) : path_(path), file_(open_log_file(path)) {}

@@ -42,7 +42,7 @@ void Logger::open_file(const std::string& path) {
   options_.file = path;
   const detail::FileSizeSignalMask quiet;
   for (const auto& [level, text] : kept_) {
-    file_->write(level, text);  // the next line reports the error of the file
+    file_->write(level, text);  // the next line reports an error
   }
   kept_.clear();
 }
@@ -100,7 +100,7 @@ void Logger::write_file(LogLevel level, std::string_view text) {
     } else {
       reason = file_->write(level, concat("[", options_.context, "] ", text));
     }
-    if (level != LogLevel::info && reason == 0) {  // what follows a warning may take long, or never end
+    if (level != LogLevel::info && reason == 0) {  // the process may hang or die after a warning
       reason = file_->flush();
     }
     if (reason == 0 || std::exchange(complained_, true)) {

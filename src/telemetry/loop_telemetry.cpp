@@ -56,7 +56,7 @@ LoopCounts LoopTelemetry::interval(Clock::time_point now) {
   past_.samples += out.samples;
   past_.tokens += out.tokens;
   past_.data_seconds += out.data_seconds;
-  // Time between two steps at a boundary (logging) is not a wait for data.
+  // The time of a log boundary between two steps is not a wait for data.
   interval_start_ = step_start_ = now;
   return out;
 }

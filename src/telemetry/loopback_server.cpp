@@ -34,7 +34,7 @@ HttpResponse text_response(int status, std::string text) {
 
 }  // namespace
 
-/// The thread with all connections, which never block it.
+/// The server's thread, which handles all connections without blocking.
 class LoopbackServer::Loop {
  public:
   Loop(LoopbackServerOptions options, Handler handler) : options_(options), handler_(std::move(handler)) {
@@ -44,7 +44,7 @@ class LoopbackServer::Loop {
       close_all();
       throw;
     }
-    // Signals are for the program's threads.
+    // The program's threads handle signals.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -59,7 +59,7 @@ class LoopbackServer::Loop {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~Loop() {
-    ::close(wake_[1]);  // ends the poll
+    ::close(wake_[1]);  // wakes poll()
     wake_[1] = -1;
     thread_.join();
     close_all();
@@ -74,10 +74,10 @@ class LoopbackServer::Loop {
     int socket = -1;
     Clock::time_point deadline;
     std::string input;
-    std::string head;                         ///< of the response; empty while the request is read
-    std::shared_ptr<const std::string> body;  ///< null: none
-    std::size_t sent = 0;                     ///< of head and body
-    bool draining = false;                    ///< all is sent; waits for the client to close
+    std::string head;                         ///< head of the response; empty while the request is read
+    std::shared_ptr<const std::string> body;  ///< null: no body
+    std::size_t sent = 0;                     ///< bytes sent of head and body
+    bool draining = false;                    ///< the response is sent; waits for the client to close
   };
 
   void open() {
@@ -94,7 +94,7 @@ class LoopbackServer::Loop {
       const int reason = errno;
       fail("loopback_server.open", "expected to listen on 127.0.0.1:", options_.port, ", got ",
            quote(std::strerror(reason)),
-           reason == EADDRINUSE ? "; another process has the port: name another one, or 0 for a free one" : "");
+           reason == EADDRINUSE ? "; another process uses the port: choose another one, or 0 for a free port" : "");
     }
     options_.port = ntohs(address.sin_port);
     if (pipe2(wake_.data(), O_CLOEXEC) != 0) {
@@ -127,7 +127,7 @@ class LoopbackServer::Loop {
                                   std::chrono::milliseconds(1));
       }
       if (poll(files.data(), files.size(), static_cast<int>(std::max<std::int64_t>(wait.count(), 0))) < 0) {
-        continue;  // EINTR, or no memory for a moment
+        continue;  // EINTR, or a temporary lack of memory
       }
       if (files[0].revents != 0) {
         return;
@@ -153,7 +153,8 @@ class LoopbackServer::Loop {
       const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (socket < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-          // No file descriptor is free: the connection waits, and poll would return at once.
+          // No file descriptor is free. Pause accepting, since poll() would return immediately for the waiting
+          // connection.
           accepts_from_ = Clock::now() + std::chrono::seconds(1);
         }
         return;
@@ -169,7 +170,7 @@ class LoopbackServer::Loop {
     }
   }
 
-  /// Reads or writes as much as is possible at once; returns whether the connection remains.
+  /// Reads or writes as much as possible without waiting; returns false if the connection ends.
   bool serve(Client& client) {
     if (writing(client)) {
       return write(client);
@@ -204,7 +205,7 @@ class LoopbackServer::Loop {
       } catch (const std::exception& error) {
         response = text_response(500, error.what());
       } catch (...) {
-        response = text_response(500, "an exception that is no std::exception");
+        response = text_response(500, "an exception that is not a std::exception");
       }
     }
     client.head = detail::response_head(response);
@@ -226,7 +227,7 @@ class LoopbackServer::Loop {
       client.sent += static_cast<std::size_t>(sent);
       client.deadline = Clock::now() + options_.timeout;
     }
-    // Closing while the client still sends would reset the connection, and the response might be lost.
+    // Closing while the client still sends would reset the connection and could lose the response.
     shutdown(client.socket, SHUT_WR);
     client.draining = true;
     return true;

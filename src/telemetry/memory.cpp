@@ -19,7 +19,7 @@ HostMemory host_memory() {
     ::close(file);
     char* end = text.data();
     if (got > 0) {
-      std::strtoull(end, &end, 10);  // the whole address space
+      std::strtoull(end, &end, 10);  // skips the size of the address space
       out.resident_mb =
           static_cast<double>(std::strtoull(end, &end, 10)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / mib;
     }

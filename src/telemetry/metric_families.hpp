@@ -1,4 +1,4 @@
-// MetricFamilies: numbers with names and labels, as text for Prometheus.
+// MetricFamilies: stores numbers with names and labels, and formats them for Prometheus.
 #pragma once
 
 #include <map>
@@ -15,14 +15,14 @@ enum class MetricFormat {
   prometheus    ///< the older text format 0.0.4
 };
 
-/// Pairs of names, valid as they are, and values of any text.
+/// Pairs of a valid name and any text.
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
 class MetricFamilies {
  public:
-  /// Declares a family; without effect when it is there. `name` ends with `unit`, if any, and without `_total`.
+  /// Declares a family; does nothing if it exists. `name` ends with `unit`, if any, and must not end with `_total`.
   void declare(const std::string& name, MetricType type, std::string_view unit, std::string_view help);
-  /// Sets the sample of these labels in a declared family.
+  /// Sets the sample with these labels in a declared family.
   void set(const std::string& name, const MetricLabels& labels, double value);
   void remove(const std::string& name) { families_.erase(name); }
   bool empty() const { return families_.empty(); }
@@ -38,10 +38,10 @@ class MetricFamilies {
   std::map<std::string, Family> families_;
 };
 
-/// `name` with `_` for each byte that a metric's name cannot have.
+/// Replaces each byte that is invalid in the name of a metric by `_`.
 std::string metric_name(std::string_view name);
 
-/// The media type that suits a client's Accept header.
+/// Chooses the format by a client's Accept header.
 MetricFormat negotiate(std::string_view accept);
 std::string_view media_type(MetricFormat format);
 

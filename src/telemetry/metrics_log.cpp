@@ -62,7 +62,7 @@ void put_number(std::string& out, double value) {
     std::array<char, 32> text;
     const std::string_view digits(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
     out += digits;
-    // Readers take "-0" for an integer and lose its sign.
+    // Writes a fraction, since readers parse "-0" as an integer and lose the sign.
     out += digits.find_first_of(".e") == std::string_view::npos ? ".0" : "";
   } else {
     out += std::isnan(value) ? "\"NaN\"" : value < 0 ? "\"-Infinity\"" : "\"Infinity\"";
@@ -102,7 +102,7 @@ struct Extent {
   std::uint64_t bytes = 0;
 };
 
-// The complete lines of a file, `most` at most.
+// Returns the extent of the complete lines of a file, at most `most` lines.
 Extent extent_of(int file, std::int64_t most) {
   Extent found;
   std::uint64_t position = 0;
@@ -186,7 +186,7 @@ void MetricsLog::append(const MetricsLine& line) {
   int reason = kept_.empty() ? 0 : write_kept();
   if (reason != 0 && kept_.size() + buffer_.size() > most_kept) {
     fail("metrics_log.append", "expected to write ", path_.string(), ", got ", quote(std::strerror(reason)), "; ",
-         num_unwritten_, " lines wait already, this one is lost");
+         num_unwritten_, " lines are kept already; this one is lost");
   }
   kept_ += buffer_;
   ++num_unwritten_;
@@ -204,7 +204,7 @@ int MetricsLog::write_kept() noexcept {
   const detail::FileSizeSignalMask quiet;
   int reason = 0;
   std::size_t done = 0;
-  // One write, unless the disk is filling up: then the second one returns the reason.
+  // One write, unless the disk is full: then a second write returns the reason.
   while (reason == 0 && done < kept_.size()) {
     const ssize_t written = ::write(file_, kept_.data() + done, kept_.size() - done);
     if (written > 0) {
@@ -215,7 +215,7 @@ int MetricsLog::write_kept() noexcept {
   }
   const std::size_t whole = done == 0 ? 0 : kept_.rfind('\n', done - 1) + 1;
   if (whole < done) {
-    // If this fails, the next attempt or opening of the file retries.
+    // If this fails, the next write or the next opening of the file retries it.
     torn_ = ftruncate(file_, static_cast<off_t>(offset_ + whole)) != 0;
   }
   const auto count = std::count(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(whole), '\n');
@@ -269,7 +269,7 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
 std::int64_t MetricsLog::restore(std::int64_t lines, std::string_view kept) {
   kept = kept.substr(0, kept.rfind('\n') + 1);
   const auto waited = static_cast<std::int64_t>(std::count(kept.begin(), kept.end(), '\n'));
-  if (lines_ >= lines) {  // the kept lines were written since
+  if (lines_ >= lines) {  // the kept lines were written after the save
     truncate_to_lines(std::max<std::int64_t>(lines, 0));
     return 0;
   }

@@ -19,9 +19,9 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr std::size_t block_size = std::size_t{1} << 20U;
-// A longer "line" is no line of a run.
+// A longer line cannot be a line of a run.
 constexpr std::size_t max_line = std::size_t{16} << 20U;
-// Below this, starting a thread costs more than it saves.
+// For fewer bytes, starting a thread costs more than it saves.
 constexpr std::uint64_t bytes_per_thread = std::uint64_t{8} << 20U;
 constexpr std::size_t tail_size = 256;
 
@@ -38,7 +38,7 @@ struct Descriptor {
   fail("metrics_reader.update", "expected to read ", path.string(), ", got ", quote(std::strerror(reason)));
 }
 
-/// Returns how much was read: less than `size` only at the end of the file.
+/// Returns the number of bytes read: less than `size` only at the end of the file.
 std::size_t read_at(const Descriptor& file, char* out, std::size_t size, std::uint64_t offset,
                     const std::filesystem::path& path) {
   std::size_t done = 0;
@@ -55,12 +55,12 @@ std::size_t read_at(const Descriptor& file, char* out, std::size_t size, std::ui
   return done;
 }
 
-/// Reads the lines that begin in [begin, end), except an incomplete one at the end of the file; returns the end of the
-/// last one. Does not map the file, since a resume may cut it off.
+/// Reads the lines that begin in [begin, end), except an incomplete line at the end of the file; returns the end of the
+/// last line. Does not map the file, since a resume may truncate it.
 std::uint64_t read_lines(detail::CurveLines& lines, const Descriptor& file, std::uint64_t begin, std::uint64_t end,
                          bool skip_first, const std::filesystem::path& path) {
   std::string text;
-  std::uint64_t offset = begin;  // of `text`
+  std::uint64_t offset = begin;  // position of `text`
   std::uint64_t done = begin;
   bool skipping = skip_first;
   bool too_long = false;
@@ -105,9 +105,9 @@ std::uint64_t read_lines(detail::CurveLines& lines, const Descriptor& file, std:
 
 struct MetricsReader::Position {
   std::uint64_t device = 0, inode = 0;
-  std::uint64_t offset = 0;  ///< the end of the last complete line that was read
+  std::uint64_t offset = 0;  ///< the end of the last complete line read
   std::uint64_t size = 0;
-  std::string tail;  ///< the bytes before `offset`, which differ after the file was cut off and grew again
+  std::string tail;  ///< the bytes before `offset`; they differ if the file was truncated and grew again
 };
 
 struct MetricsReader::Content : detail::CurveLines {
@@ -171,7 +171,7 @@ bool MetricsReader::update() {
     try {
       const std::uint64_t begin = at.offset + todo * part / parts;
       const std::uint64_t end = at.offset + todo * (part + 1) / parts;
-      // A line belongs to the part in which it begins: begins one byte earlier, and skips up to the first line end.
+      // A line belongs to the part in which it begins. So start one byte earlier and skip to the first line end.
       ends[part] = read_lines(part == 0 ? *content_ : others[part - 1], file, part == 0 ? begin : begin - 1, end,
                               part != 0, path_);
     } catch (...) {
@@ -183,7 +183,7 @@ bool MetricsReader::update() {
     for (; part < parts; ++part) {
       threads.emplace_back(read, part);
     }
-  } catch (const std::system_error&) {  // no further thread can be had
+  } catch (const std::system_error&) {  // the process has no thread left
   }
   for (; part < parts; ++part) {
     read(part);
@@ -205,7 +205,7 @@ bool MetricsReader::update() {
   at.tail.resize(std::min<std::uint64_t>(tail_size, at.offset));
   if (read_at(file, at.tail.data(), at.tail.size(), at.offset - at.tail.size(), path_) != at.tail.size()) {
     at.tail.clear();
-    at.offset = size + 1;  // cut off meanwhile: the next update begins anew
+    at.offset = size + 1;  // truncated meanwhile: the next update reads the whole file
   }
   return changed || content_->lines != lines_before;
 }

@@ -27,16 +27,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// RunStatus of MLflow.
+// MLflow's RunStatus.
 enum class Status : std::int64_t { running = 1, finished = 3, failed = 4, killed = 5 };
 
-// What MLflow's databases hold.
+// Limits of MLflow's databases.
 constexpr std::size_t most_param_bytes = 6000;
 constexpr std::size_t most_tag_bytes = 8000;
 
 constexpr std::size_t most_waiting = std::size_t{8} << 20U;
 
-// As Python's float() reads it.
+// Formats a number for Python's float().
 std::string mlflow_number(double value) {
   return std::isnan(value) ? "nan" : std::isinf(value) ? (value < 0 ? "-inf" : "inf") : to_text(value);
 }
@@ -55,7 +55,7 @@ std::string program_name() {
   return fs::read_symlink("/proc/self/exe", ignored).filename().string();
 }
 
-// The directory of the run that resumes: the greatest name that begins with `key`; empty without one.
+// Returns the directory of the run to resume: the greatest name that begins with `key`; empty if there is none.
 std::string latest_run(const fs::path& experiment, const std::string& key) {
   std::string latest;
   std::error_code error;
@@ -68,7 +68,7 @@ std::string latest_run(const fs::path& experiment, const std::string& key) {
   return latest;
 }
 
-// A reader sees one or the other, where the file system can exchange names.
+// Replaces `old` by `anew`. If the file system can exchange names, a reader never misses the directory.
 void exchange(const fs::path& anew, const fs::path& old) {
   const fs::path aside = anew.string() + ".old";
   std::error_code ignored;
@@ -83,7 +83,7 @@ void exchange(const fs::path& anew, const fs::path& old) {
 
 }  // namespace
 
-/// The run's directory, from begin() to the next one.
+/// The directory of the run, from one begin() to the next.
 class MlflowSink::Run {
  public:
   Run(const MlflowOptions& options, const RunInfo& run) : options_(options), info_(run) {
@@ -139,7 +139,7 @@ class MlflowSink::Run {
 
  private:
   void add_record(const ScalarRecord& record) {
-    if (record.line == 0 || record.line > last_line_) {  // else its publication failed before
+    if (record.line == 0 || record.line > last_line_) {  // else it was added before, but publish() failed
       if (waiting_bytes_ > most_waiting) {
         write();
       }
@@ -154,7 +154,7 @@ class MlflowSink::Run {
     }
   }
 
-  // All of the directory but its metrics, which are built beside.
+  // Writes the directory except its metrics, which are built in another folder.
   void start() {
     for (const char* const name : {"artifacts", "metrics", "params", "tags"}) {
       ensure_dir(folder_ / name);
@@ -180,14 +180,14 @@ class MlflowSink::Run {
     for (const auto& [key, value] : tags) {
       write_text("tags", tags_.at(key), value, most_tag_bytes);
     }
-    fs::remove(folder_ / "tags" / tags_.at("danling.error"), error);  // of an earlier attempt
+    fs::remove(folder_ / "tags" / tags_.at("danling.error"), error);  // the error of an earlier attempt
     if (!info_.config.empty()) {
       write_atomic(folder_ / "artifacts" / "config.yaml", info_.config);
     }
     write_meta(Status::running, {});
   }
 
-  // A name that was given on MLflow's page stays.
+  // Keeps a name that the user set in MLflow.
   std::string run_name() const {
     const std::string given = detail::text_at(detail::read_mlflow_meta(folder_), "run_name");
     return !given.empty() ? given : formats::valid_utf8(options_.name.empty() ? info_.id : options_.name);
@@ -251,7 +251,7 @@ class MlflowSink::Run {
     published_ = true;
   }
 
-  // After someone removed the directory.
+  // Rebuilds a directory that was removed.
   void rebuild() {
     whole_ = published_ = ended_ = false;
     start();
@@ -274,13 +274,13 @@ class MlflowSink::Run {
   RunInfo info_;
   std::string id_;
   fs::path folder_;
-  fs::path metrics_;  // where lines are written: the folder `metrics` once all lines of metrics.jsonl are there
+  fs::path metrics_;  // folder for lines; `metrics` when it has all lines of metrics.jsonl
   detail::MlflowNames names_, params_, tags_;
-  std::map<std::string, std::string> waiting_;  // lines of each metric that are not written yet
+  std::map<std::string, std::string> waiting_;  // unwritten lines of each metric
   std::size_t waiting_bytes_ = 0;
   std::int64_t last_line_ = 0, known_lines_ = 0;
   bool published_ = false;
-  bool whole_ = true;  // false: rebuild() has failed, and comes first
+  bool whole_ = true;  // false: rebuild() failed and must be repeated first
   bool ended_ = false;
 };
 
@@ -297,7 +297,7 @@ std::int64_t MlflowSink::begin(const RunInfo& run) {
   return 0;
 }
 
-// Without a run, begin() has failed, and comes first.
+// The hooks below do nothing without a run: begin() failed and is retried first.
 
 void MlflowSink::scalars(const ScalarRecord& record) {
   if (run_) {

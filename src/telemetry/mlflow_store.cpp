@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// MLflow accepts 250 characters; a file's name may have 255 bytes.
+// Limit of names: MLflow accepts 250 characters, file systems 255 bytes.
 constexpr std::size_t most_bytes = 200;
 
 formats::Hash128 hash_of(std::string_view text) { return formats::hash128(std::as_bytes(std::span(text))); }
 
 bool is_alphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
-// A path below a folder, of letters that MLflow accepts (its \w has others too).
+// Converts a key to a relative path of characters that MLflow accepts (its \w includes others too).
 std::string accepted(std::string_view key) {
   std::string out;
   for (const char c : key) {
@@ -48,7 +48,7 @@ std::string with_hash(std::string_view name, std::string_view key) {
   return head + "-" + formats::to_hex(hash_of(key)).substr(0, 8);
 }
 
-// Experiments that MLflow makes have such a number too. From the name, so that processes agree on it.
+// Returns a number like those that MLflow creates. Computed from the name, so that processes agree on it.
 std::string experiment_id(const std::string& name) {
   constexpr std::uint64_t least = 100000000000000000U;
   return to_text(least + hash_of(name).high % (9 * least));
@@ -120,7 +120,7 @@ const std::string& MlflowNames::at(const std::string& key) {
 
 fs::path mlflow_experiment(const fs::path& store, const std::string& name) {
   std::error_code error;
-  if (!fs::exists(store, error)) {  // as MLflow does, whose page begins with it
+  if (!fs::exists(store, error)) {  // creates the default experiment, as MLflow does
     make_experiment(ensure_dir(store), "Default", "0");
     ensure_dir(store / ".trash");
   }
@@ -141,7 +141,7 @@ ConfigTree read_mlflow_meta(const fs::path& folder) {
   try {
     ConfigTree meta = from_yaml(read_text(file), file.string());
     return meta.is_map() ? meta : ConfigTree();
-  } catch (const Error&) {  // removed meanwhile, or damaged: MLflow leaves it out too
+  } catch (const Error&) {  // removed meanwhile, or damaged: MLflow ignores it too
     return {};
   }
 }

@@ -1,4 +1,4 @@
-// The file store of MLflow: its names, experiments and meta.yaml.
+// MLflow's file store: names, experiments and meta.yaml.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace danling::inline v0::detail {
 
-/// File names for the keys of one folder of a run.
+/// Maps keys to file names in one folder of a run.
 class MlflowNames {
  public:
-  /// `key` if MLflow accepts it and no earlier one is in its way, else another name for it.
+  /// Returns `key` if MLflow accepts it and it does not conflict with an earlier key, else another name.
   const std::string& at(const std::string& key);
 
  private:
@@ -23,17 +23,17 @@ class MlflowNames {
   std::set<std::string> files_, folders_;
 };
 
-/// The folder of the experiment `name` in `store`. Makes both when they are missing; processes that do so at the same
-/// time make one. @throws ConfigError when it was deleted, Error
+/// Returns the folder of the experiment `name` in `store`. Creates both if missing; concurrent processes create the
+/// same folder. @throws ConfigError if the experiment was deleted, Error
 std::filesystem::path mlflow_experiment(const std::filesystem::path& store, const std::string& name);
 
-/// meta.yaml of `folder`, or null when it is missing or no map.
+/// Reads meta.yaml of `folder`; returns null if it is missing or not a map.
 ConfigTree read_mlflow_meta(const std::filesystem::path& folder);
 
-/// The text at `key`, or empty.
+/// Returns the text at `key`, or an empty text.
 std::string text_at(const ConfigTree& meta, const std::string& key);
 
-/// `file:///store/1%202`
+/// Returns a URI such as `file:///store/1%202`.
 std::string file_uri(const std::filesystem::path& path);
 
 std::int64_t milliseconds(double time);

@@ -23,7 +23,7 @@ struct FamilyName {
   std::string_view unit = {};
 };
 
-// Families of the telemetry end with their unit: "time" is danling_step_time_seconds.
+// Names of telemetry families end with their unit: "time" becomes danling_step_time_seconds.
 FamilyName telemetry_family(const std::string& name) {
   std::string text = "danling_" + detail::metric_name(name == "time" ? "step_time" : name);
   if (text.ends_with("_time")) {
@@ -35,7 +35,7 @@ FamilyName telemetry_family(const std::string& name) {
   return {text, text.ends_with("_bytes") ? "bytes" : ""};
 }
 
-// Apart from danling_run_… and the families of the telemetry, which have other types and units.
+// Avoids the names danling_run_… and those of telemetry families, which have other types and units.
 FamilyName value_family(const std::string& name) {
   const std::string text = detail::metric_name(name);
   const bool apart = text.starts_with("run_") || text.ends_with("_seconds") || text.ends_with("_bytes") ||
@@ -73,7 +73,7 @@ class OpenMetricsSink::State {
     run_ = run.id;
     put("danling_run_info", "", "The run.", 1,
         {{"name", run.name}, {"lineage", run.lineage}, {"experiment", run.experiment}});
-    put("danling_run_start_time_seconds", "seconds", "When this attempt began, since 1970.", run.time);
+    put("danling_run_start_time_seconds", "seconds", "Start of this attempt, in seconds since 1970.", run.time);
     put_status("running");
     put_total("steps", static_cast<double>(run.global_step));
     put_total("lines", static_cast<double>(run.lines));
@@ -90,7 +90,8 @@ class OpenMetricsSink::State {
       put("danling_run_epoch", "", "The latest epoch.", static_cast<double>(*record.epoch));
     }
     if (record.time > 0) {
-      put("danling_run_last_record_time_seconds", "seconds", "Of the latest numbers, since 1970.", record.time);
+      put("danling_run_last_record_time_seconds", "seconds", "Time of the latest numbers, in seconds since 1970.",
+          record.time);
     }
     for (const auto& [name, value] : detail::flat_values(record.telemetry)) {
       put_value(record, telemetry_family(name), name, value);
@@ -179,8 +180,8 @@ class OpenMetricsSink::State {
   mutable std::mutex mutex_;
   std::string run_;
   detail::MetricFamilies families_;         // empty before begin()
-  std::map<std::string, double> totals_;    // of set_total()
-  std::unique_ptr<LoopbackServer> server_;  // last: its thread uses the others
+  std::map<std::string, double> totals_;    // set by set_total()
+  std::unique_ptr<LoopbackServer> server_;  // last member, since its thread uses the others
 };
 
 OpenMetricsSink::OpenMetricsSink(OpenMetricsOptions options) : state_(std::make_unique<State>(std::move(options))) {}

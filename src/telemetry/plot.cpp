@@ -19,7 +19,7 @@ std::string short_number(double value) {
   return out.data();
 }
 
-/// Values on one axis, mapped to [0, 1].
+/// Maps the values of one axis to [0, 1].
 class Axis {
  public:
   explicit Axis(bool log) : log_(log) {}
@@ -29,7 +29,7 @@ class Axis {
     low_ = std::min(low_, mapped(value));
     high_ = std::max(high_, mapped(value));
   }
-  /// An axis without points shows [0, 1]; one of a single value has it in the middle.
+  /// Fixes the range: [0, 1] without points; a single value is in the middle.
   void close() {
     if (low_ > high_) {
       low_ = 0, high_ = 1;
@@ -43,7 +43,7 @@ class Axis {
     const double mapped_value = low_ + place * (high_ - low_);
     return log_ ? std::pow(10.0, mapped_value) : mapped_value;
   }
-  /// Powers of ten on a logarithmic axis of at least one decade, else steps of 1, 2 or 5 times a power of ten.
+  /// Returns powers of ten for a logarithmic axis of at least one decade, else steps of 1, 2 or 5 times a power of ten.
   std::vector<double> ticks(int most) const {
     std::vector<double> out;
     if (log_ && high_ - low_ >= 1) {
@@ -89,7 +89,7 @@ struct Frame {
     x.close();
     y.close();
   }
-  /// Points between 0 and 1; a break in the curve is nothing.
+  /// Returns points in [0, 1]; nullopt marks a gap in the curve.
   std::vector<std::optional<std::pair<double, double>>> points(const PlotSeries& curve) const {
     std::vector<std::optional<std::pair<double, double>>> out;
     for (std::size_t i = 0; i < std::min(curve.x.size(), curve.y.size()); ++i) {
@@ -109,7 +109,7 @@ std::size_t cell(double place, std::size_t count) {
   return static_cast<std::size_t>(std::lround(std::clamp(place, 0.0, 1.0) * static_cast<double>(count - 1)));
 }
 
-// Writes `text` centred on `column`, unless it would touch another. Returns whether it has.
+// Writes `text` centred on `column` and returns true, unless it would touch another text.
 bool write_centred(std::string& line, std::size_t column, const std::string& text) {
   const std::size_t half = text.size() / 2;
   const std::size_t begin =
@@ -170,7 +170,7 @@ std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& 
       }
     }
   }
-  // Labels of the vertical axis at the rows nearest to their values.
+  // The labels of the vertical axis, at the rows nearest to their values.
   std::vector<std::string> labels(rows);
   std::size_t width = 0;
   for (const double tick : frame.y.ticks(5)) {

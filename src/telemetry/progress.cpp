@@ -34,8 +34,8 @@ detail::Cell cell(int rank, std::string name, std::string value, std::string mor
   return {rank, std::move(spans)};
 }
 
-// The loss is most important, then the metrics in their order, with learning rates, which stand last, after the first
-// two.
+// The loss has the highest priority, then the metrics in order; learning rates, which are listed last, come after the
+// first two.
 std::vector<detail::Cell> field_cells(const std::vector<ProgressField>& fields) {
   constexpr int of_rate = 25;
   std::vector<detail::Cell> out, rates;
@@ -78,7 +78,7 @@ std::vector<detail::Cell> rate_cells(const ProgressNumbers& numbers) {
 Progress::~Progress() { finish(); }
 
 void Progress::start(const ProgressPass& pass, Clock::time_point now) {
-  if (running_) {  // interrupted: measured up to here
+  if (running_) {  // this pass interrupts another one: measure the other one up to now
     clock_.observe(done_, run_ ? run_().done : 0.0, now);
   }
   pass_ = pass;

@@ -22,7 +22,7 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 template <class... F>
-Overloaded(F...) -> Overloaded<F...>;  // clang 14 does not deduce it
+Overloaded(F...) -> Overloaded<F...>;  // clang 14 needs this guide
 
 void give(Sink& sink, const SinkRecord& record) {
   std::visit(
@@ -55,7 +55,7 @@ const SinkRecord& SinkItem::record() const {
   const std::lock_guard lock(late_->mutex);
   if (!late_->record) {
     late_->record = late_->make();
-    late_->make = nullptr;  // frees what it holds
+    late_->make = nullptr;  // frees the memory that it holds
   }
   return *late_->record;
 }
@@ -74,17 +74,17 @@ struct SinkThread::Shared {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Task> waiting;   // the front is being written
-  std::size_t droppable = 0;  // records that wait and may be dropped
-  std::size_t held = 0;       // bytes of those that are built later
+  std::deque<Task> waiting;   // the thread is writing the front
+  std::size_t droppable = 0;  // queued records that may be dropped
+  std::size_t held = 0;       // bytes held by records that are built later
   std::int64_t written = 0, dropped = 0, lost = 0;
   bool unflushed = false, failing = false, closing = false, abandoned = false, ended = false;
 
-  // Of the thread alone.
+  // Only for the thread:
   bool told_dropped = false;
   std::string last_failure;
   Clock::time_point failed_at;
-  std::int64_t replayed_to = -1;  // of the RunInfo in front; -1: begin() is still to be called
+  std::int64_t replayed_to = -1;  // line up to which the RunInfo in front was replayed; -1: begin() was not called yet
   std::thread thread;
 
   void log(LogLevel level, const std::string& text) {
@@ -93,7 +93,7 @@ struct SinkThread::Shared {
       log_(level, text);
     }
   }
-  /// A thread that is left alone may outlive the logger.
+  /// Drops the log function, since a detached thread may outlive the logger.
   void forget_log() {
     const std::lock_guard lock(log_mutex_);
     log_ = nullptr;
@@ -110,7 +110,7 @@ struct SinkThread::Shared {
   Log log_;
 };
 
-// Lines that were written before a failure are not written again: begin() is called once per task.
+// Calls the sink's begin() once per task, so that a retry does not repeat lines written before the failure.
 void SinkThread::Shared::begin(const RunInfo& info) {
   if (replayed_to < 0) {
     replayed_to = sink->begin(info);
@@ -127,12 +127,12 @@ void SinkThread::Shared::begin(const RunInfo& info) {
       });
     }
   } catch (const DataError& error) {
-    log(LogLevel::warning, concat(name, ": ", error.what(), "; earlier records are left out from there on"));
+    log(LogLevel::warning, concat(name, ": ", error.what(), "; skips the rest of the earlier records"));
     return;
   }
   if (replayed_to < info.lines) {
     log(LogLevel::warning, concat(name, ": expected ", info.lines, " lines in ", info.metrics_file.string(), ", got ",
-                                  replayed_to, "; the records between are left out"));
+                                  replayed_to, "; skips the missing records"));
   }
 }
 
@@ -140,21 +140,21 @@ bool SinkThread::Shared::attempt(const std::function<void()>& call) {
   std::string reason;
   try {
     call();
-    // A disk that is full now and then is one failure.
+    // A disk that is full from time to time counts as one failure.
     if (!last_failure.empty() && Clock::now() - failed_at > 10 * options.retry) {
       last_failure.clear();
-      log(LogLevel::info, concat(name, ": works again"));
+      log(LogLevel::info, concat(name, ": recovered"));
     }
     return true;
   } catch (const std::exception& error) {
     reason = error.what();
   } catch (...) {
-    reason = "an exception that is no std::exception";
+    reason = "an exception that is not a std::exception";
   }
   failed_at = Clock::now();
   if (last_failure != reason) {
     last_failure = reason;
-    log(LogLevel::warning, concat(name, ": ", reason, "; training continues, its records wait in memory"));
+    log(LogLevel::warning, concat(name, ": ", reason, "; training continues and keeps records in memory"));
   }
   return false;
 }
@@ -168,8 +168,8 @@ bool SinkThread::Shared::write(const Task& task) {
     const SinkRecord* record = nullptr;
     try {
       record = &std::get<Item>(task)->record();
-    } catch (const std::exception& error) {  // no later attempt would mend it
-      log(LogLevel::warning, concat(name, ": a record is left out: ", error.what()));
+    } catch (const std::exception& error) {  // a retry would fail too
+      log(LogLevel::warning, concat(name, ": dropped a record: ", error.what()));
     }
     if (record != nullptr) {
       give(*sink, *record);
@@ -198,7 +198,7 @@ void SinkThread::Shared::run() {
     }
     bool done = true;
     if (!waiting.empty()) {
-      const Task& front = waiting.front();  // references of a deque survive push_back
+      const Task& front = waiting.front();  // push_back keeps references into a deque valid
       lock.unlock();
       done = write(front);
       lock.lock();
@@ -218,13 +218,13 @@ void SinkThread::Shared::run() {
     if (dropped > 0 && !std::exchange(told_dropped, true)) {
       lock.unlock();
       log(LogLevel::warning, concat(name,
-                                    ": the sink is too slow or fails: records between log boundaries are dropped; "
-                                    "their number follows at the end"));
+                                    ": the sink is too slow or fails: drops records between log boundaries; the "
+                                    "end of the run logs their number"));
       lock.lock();
     }
     failing = !done;
     changed.notify_all();
-    if (!done && closing) {  // each record has an attempt; without begin() none can be written
+    if (!done && closing) {  // tries each record once; if begin() fails, none can be written
       if (waiting.empty() || std::holds_alternative<RunInfo>(waiting.front())) {
         lost += static_cast<std::int64_t>(waiting.size());
         break;
@@ -239,7 +239,7 @@ void SinkThread::Shared::run() {
   const bool recovered = lost == 0 && !abandoned && !last_failure.empty();
   lock.unlock();
   if (recovered) {
-    log(LogLevel::info, concat(name, ": works again"));
+    log(LogLevel::info, concat(name, ": recovered"));
   }
   lock.lock();
   ended = true;
@@ -250,7 +250,7 @@ SinkThread::SinkThread(std::shared_ptr<Sink> sink, Log log, SinkThreadOptions op
   check<ConfigError>(sink != nullptr, "sink", "expected a sink, got null");
   shared_ = std::make_shared<Shared>(std::move(sink), std::move(log), options);
   name_ = shared_->name;
-  const detail::SignalMask none;  // signals are for the program's own threads
+  const detail::SignalMask none;  // the program's threads handle signals
   shared_->thread = std::thread([shared = shared_] { shared->run(); });
 }
 
@@ -272,7 +272,7 @@ void SinkThread::post(const std::shared_ptr<const SinkItem>& item) {
   const std::lock_guard lock(shared_->mutex);
   if (!item->is_final()) {
     const std::size_t bytes = item->bytes();
-    // One is taken whatever its size.
+    // Accepts a record of any size if no other one is held.
     if (bytes > 0 ? shared_->held > 0 && shared_->held + bytes > shared_->options.capacity_bytes
                   : shared_->droppable >= shared_->options.capacity) {
       ++shared_->dropped;
@@ -305,7 +305,7 @@ void SinkThread::close(std::chrono::milliseconds most) {
   if (ended) {
     shared_->thread.join();
   } else {
-    shared_->thread.detach();  // it holds what it needs
+    shared_->thread.detach();  // it shares ownership of its data
   }
   if (lost > 0) {
     shared_->log(LogLevel::warning, concat(name_, ": ", points(lost), " could not be written",

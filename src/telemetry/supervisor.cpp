@@ -27,16 +27,16 @@ using Seconds = std::chrono::duration<double>;
 using std::chrono::milliseconds;
 
 constexpr std::string_view supervisor_where = "supervise";
-// exit_config and exit_time_limit of danling/runner/run.hpp, which includes LibTorch.
+// Copies of exit_config and exit_time_limit in danling/runner/run.hpp, which includes LibTorch.
 constexpr int config_error = 2;
 constexpr int time_limit = 75;
-/// `timeout` and others send a signal to the process and to its group: both are one request.
+/// `timeout` and others send a signal both to the process and to its group; the two count as one request.
 constexpr milliseconds same_request{250};
 constexpr double most_seconds = 1e7;
-/// Between two heartbeats of a supervised program: what is at most unknown about one that is killed.
+/// Seconds between heartbeats of a supervised program: its last heartbeat is at most that old when it dies.
 constexpr double heartbeat_seconds = 10.0;
 
-/// `300 s`, `31.5 s`, `0.25 s`
+/// Returns a text such as `300 s`, `31.5 s` or `0.25 s`.
 std::string text_of(double seconds) {
   const double unit = seconds < 1 ? 1000.0 : 10.0;
   const double rounded = std::round(seconds * unit) / unit;
@@ -78,11 +78,11 @@ void add_arguments(SupervisorOptions& options) {
   add("--heartbeat.enabled", "true");
   add(interval_option, to_text(interval));
   if (options.hang_timeout > 0) {
-    add("--comm.step_timeout_seconds", to_text(options.hang_timeout));  // so that it reports its stacks
+    add("--comm.step_timeout_seconds", to_text(options.hang_timeout));  // a hanging program then logs its stacks
   }
 }
 
-/// A directory for heartbeats that is removed with it.
+/// A temporary directory for heartbeats; the destructor removes it.
 class PrivateDirectory {
  public:
   PrivateDirectory() {
@@ -90,7 +90,7 @@ class PrivateDirectory {
     std::string name = (std::filesystem::temp_directory_path(error) / "danling-supervise-XXXXXX").string();
     check<StateError>(!error && mkdtemp(name.data()) != nullptr, supervisor_where,
                       "expected to make a temporary directory for heartbeats, got ",
-                      error ? error.message() : std::strerror(errno), "; TMPDIR says where");
+                      error ? error.message() : std::strerror(errno), "; TMPDIR sets its location");
     path_ = name;
   }
   ~PrivateDirectory() {
@@ -111,7 +111,7 @@ class PrivateDirectory {
   std::filesystem::path path_;
 };
 
-/// The supervised program over all of its starts.
+/// Supervises a program over all its starts.
 class Supervision {
  public:
   explicit Supervision(const SupervisorOptions& options)
@@ -154,9 +154,9 @@ class Supervision {
   detail::HeartbeatWatch watch_;
 
   std::int64_t starts_ = 0, failures_ = 0;
-  std::int64_t best_step_ = -1;  ///< of all starts before; -1: none is known
+  std::int64_t best_step_ = -1;  ///< highest step of all earlier starts; -1: unknown
   double pause_ = 0;
-  int stop_signal_ = 0;  ///< the first that asked the supervisor to end
+  int stop_signal_ = 0;  ///< the first signal that requested the end of the supervision; 0: none
   int ended_by_ = 0;     ///< the signal that ended the program; 0: none
   Clock::time_point started_, stopped_at_;
   std::optional<Clock::time_point> kill_at_;
@@ -190,7 +190,7 @@ int Supervision::run_once() {
     if (!ended) {
       notice_hang(child);
       if (kill_at_ && Clock::now() >= *kill_at_) {
-        say("SIGKILL to the program, which has not ended");
+        say("sends SIGKILL to the program, which has not ended");
         child.send(SIGKILL);
         kill_at_ = Clock::time_point::max();
       }
@@ -223,7 +223,7 @@ void Supervision::pass_on(int signal, const ChildProcess* child) {
   if (stop_signal_ == 0) {
     stop_signal_ = signal;
     if (child != nullptr) {
-      say(concat("got ", signal_name(signal), ", passed on to the program; SIGKILL follows after ",
+      say(concat("got ", signal_name(signal), ", forwards it to the program; SIGKILL follows after ",
                  text_of(options_.grace)));
       end(*child, signal);
     }
@@ -235,7 +235,7 @@ void Supervision::pass_on(int signal, const ChildProcess* child) {
 
 void Supervision::end(const ChildProcess& child, int signal) {
   child.send(signal);
-  child.send(SIGCONT);  // a stopped process gets it only then
+  child.send(SIGCONT);  // a stopped process receives the signal only after SIGCONT
   if (!kill_at_) {
     kill_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(options_.grace));
   }
@@ -264,7 +264,7 @@ void Supervision::notice_hang(const ChildProcess& child) {
     }
   }
   if (hangs_) {
-    say(concat("SIGTERM to the program; SIGKILL follows after ", text_of(options_.grace)));
+    say(concat("sends SIGTERM to the program; SIGKILL follows after ", text_of(options_.grace)));
     end(child, SIGTERM);
   }
 }
@@ -281,13 +281,13 @@ void Supervision::name_failure(const ChildProcess& child) const {
 bool Supervision::is_final(int code) const {
   const bool final = ended_by_ == 0 && (code == config_error || code == time_limit);
   if (final) {
-    say(code == config_error ? "not restarted: exit code 2 (an error of the config) would come again"
+    say(code == config_error ? "not restarted: exit code 2 (an error of the config) would occur again"
                              : "not restarted: exit code 75 (the time limit); the same command continues the run");
   }
   return final;
 }
 
-/// Counts a failure and waits. Returns whether the program is started again.
+/// Counts a failure and waits. Returns true if the program is to be restarted.
 bool Supervision::restarts(int code) {
   best_step_ = best_step_ < 0 ? watch_.first_step() : best_step_;
   const bool progress = watch_.best_step() > best_step_;

@@ -42,7 +42,7 @@ std::string record_of(const ProtobufWriter& event) {
   return out;
 }
 
-// An event that repeats no line of metrics.jsonl.
+// Formats an event that does not belong to a line of metrics.jsonl.
 std::string beside_lines(ProtobufWriter event, const TensorBoardSummary& summary, std::int64_t lines_before,
                          bool in_step = false) {
   event.message(5, summary.message()).integer(formats::event_lines_before_field, lines_before);
@@ -52,7 +52,7 @@ std::string beside_lines(ProtobufWriter event, const TensorBoardSummary& summary
   return record_of(event);
 }
 
-// The seconds in the name of a file that this class writes.
+// Returns the seconds in the name of a file of this class; nullopt for other files.
 std::optional<std::int64_t> seconds_in(const std::string& name) {
   if (!name.starts_with(name_begin) || !name.ends_with(name_end) ||
       name.size() <= name_begin.size() + name_end.size()) {
@@ -65,7 +65,7 @@ std::optional<std::int64_t> seconds_in(const std::string& name) {
   return error == std::errc() && end == last && seconds >= 0 ? std::optional(seconds) : std::nullopt;
 }
 
-// The files of this class in a directory, in the order of their names, in which TensorBoard reads them too.
+// Returns the files of this class in a directory, in the order in which TensorBoard reads them (by name).
 std::map<std::int64_t, fs::path> own_files(const fs::path& directory) {
   std::map<std::int64_t, fs::path> out;
   std::error_code error;
@@ -80,7 +80,7 @@ std::map<std::int64_t, fs::path> own_files(const fs::path& directory) {
   return out;
 }
 
-// The newest directory in `root` with files of this class, or nothing.
+// Returns the newest directory in `root` with files of this class, or an empty path.
 fs::path latest_directory(const fs::path& root) {
   fs::path out;
   std::error_code error;
@@ -94,10 +94,10 @@ fs::path latest_directory(const fs::path& root) {
 
 struct EventExtent {
   bool own = false;         // written by this class
-  bool whole = true;        // nothing but an incomplete record is behind `bytes`
-  std::uint64_t bytes = 0;  // up to the first event to be cut off
-  std::uint64_t size = 0;   // of the file
-  std::int64_t held = 0;    // the last line before
+  bool whole = true;        // at most an incomplete record is behind `bytes`
+  std::uint64_t bytes = 0;  // position of the first event to remove
+  std::uint64_t size = 0;   // size of the file
+  std::int64_t held = 0;    // the last line of metrics.jsonl before `bytes`
 };
 
 bool belongs(const EventHead& event, const RunInfo& run) {
@@ -123,12 +123,12 @@ EventExtent extent_of(const fs::path& path, const RunInfo& run) {
       out.held = std::max(out.held, event->line.value_or(0));
     }
   } catch (const DataError&) {
-    out.whole = false;  // TensorBoard reads no further either
+    out.whole = false;  // TensorBoard also stops here
   }
   return out;
 }
 
-// Cuts off what the run does not continue from. Returns the last line that is held.
+// Removes events after the position from which the run continues. Returns the last line that the files have.
 std::int64_t cut(const std::map<std::int64_t, fs::path>& files, const RunInfo& run) {
   std::int64_t held = 0;
   bool found = false;
@@ -158,7 +158,7 @@ std::int64_t now() {
 
 }  // namespace
 
-// A file of its own for each begin(): a TensorBoard that runs meanwhile has read on in the file that is cut.
+// Each begin() starts a new file, since a running TensorBoard may have read beyond the truncation in the old file.
 std::int64_t TensorBoardSink::begin(const RunInfo& run) {
   train_splits_ = run.train_splits;
   check<ConfigError>(!run.dir.empty(), tensorboard_where,
@@ -177,7 +177,7 @@ std::int64_t TensorBoardSink::begin(const RunInfo& run) {
   ProtobufWriter source, head = make_event(run.time, 0);
   source.text(1, writer_name);
   std::string records = record_of(head.text(3, "brain.Event:2").message(10, source));
-  // At the second such event a TensorBoard that runs meanwhile drops the points from this step on that it has read.
+  // At a further event of this kind, a running TensorBoard drops the points from this step on.
   ProtobufWriter session_log, start = make_event(run.time, files.empty() ? 0 : run.global_step + 1);
   records += record_of(start.message(7, session_log.integer(1, 1)));
   if (files.empty()) {
@@ -214,7 +214,7 @@ void TensorBoardSink::append(const std::string& event) {
 
 void TensorBoardSink::scalars(const ScalarRecord& record) {
   if (record.iteration && record.mode != "train") {
-    return;  // within an evaluation the step stands still
+    return;  // the step does not change during an evaluation
   }
   const std::string label = detail::series_of(record, train_splits_);
   TensorBoardSummary summary;
@@ -259,11 +259,11 @@ void TensorBoardSink::end(const EndRecord& record) {
   if (!record.error.empty()) {
     summary.text("error", concat("```\n", record.error, "\n```\n"));
   }
-  if (record.status != "stopped") {  // a run that may resume has no end yet, and TensorBoard keeps the first
+  if (record.status != "stopped") {  // a stopped run may resume, and TensorBoard would keep its first end
     summary.session_end(record.status == "finished", wall_time(record.time));
   }
   if (!summary.empty()) {
-    // Behind every line: the attempt that continues this run cuts it off.
+    // Belongs behind every line, so an attempt that resumes this run removes it.
     append(beside_lines(make_event(wall_time(record.time), record.global_step), summary,
                         std::numeric_limits<std::int64_t>::max()));
   }

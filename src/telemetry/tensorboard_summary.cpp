@@ -17,10 +17,10 @@ using formats::ProtobufWriter;
 // Fields of Summary.Value.
 constexpr int simple_value = 2, image_value = 4, histo = 5, tensor = 8;
 
-// Of types.proto and summary.proto.
+// Enum values of types.proto and summary.proto.
 constexpr int dt_float = 1, dt_string = 7, data_class_tensor = 2;
 
-// google.protobuf.Value
+// A google.protobuf.Value.
 ProtobufWriter struct_value(const std::string& text) {
   ProtobufWriter out;
   double number = 0;
@@ -102,7 +102,7 @@ void TensorBoardSummary::image(const ImageRecord& image) {
 void TensorBoardSummary::session(std::string_view tag, int field, const ProtobufWriter& info) {
   ProtobufWriter data;
   data.message(field, info);
-  // The plugin reads the metadata; a tensor without elements stands for the value.
+  // The plugin reads only the metadata, so the value is a tensor without elements.
   ProtobufWriter shape, none;
   none.integer(1, dt_float).message(2, shape.message(2, {}));
   value(tag, tensor, none, "hparams", data.bytes());

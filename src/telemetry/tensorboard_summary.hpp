@@ -1,4 +1,4 @@
-// Messages of TensorBoard: values of a Summary, and what its plugins read.
+// TensorBoardSummary: builds TensorBoard's Summary messages, including the data for its plugins.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace danling::inline v0::detail {
 
-/// A Summary: values of one step. Source: tensorboard/compat/proto/{summary,histogram,tensor}.proto and
+/// A Summary: the values of one step. Source: tensorboard/compat/proto/{summary,histogram,tensor}.proto and
 /// tensorboard/plugins/hparams/{api,plugin_data}.proto
 class TensorBoardSummary {
  public:
@@ -21,12 +21,12 @@ class TensorBoardSummary {
   const formats::ProtobufWriter& message() const { return summary_; }
 
   void scalar(std::string_view tag, double value);
-  /// Numbers of `result` and the lists in it, as `<prefix>/<name>`.
+  /// Adds the numbers and lists of `result` as `<prefix>/<name>`.
   void scalars(const std::string& prefix, const Result& result);
   void histogram(std::string_view tag, const Histogram& histogram);
   void text(std::string_view tag, std::string_view markdown);
   void image(const ImageRecord& image);
-  /// Parameters that read as finite numbers or booleans become such.
+  /// Adds the parameters; those that parse as finite numbers or booleans are stored as such.
   void session_start(const std::vector<std::pair<std::string, std::string>>& hparams, double time);
   void session_end(bool success, double time);
 

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using formats::ProtobufWriter;
 
-// Fields of Record, ConfigItem, SummaryItem and HistoryItem.
+// Field numbers of Record, ConfigItem, SummaryItem and HistoryItem.
 // Source: https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto
 constexpr int history_kind = 2, summary_kind = 3, run_kind = 17, exit_kind = 18, header_kind = 21;
 constexpr int update_field = 1, key_field = 1, nested_key_field = 2, json_field = 16;
@@ -43,7 +43,7 @@ std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// As Python's json: with NaN and Infinity, which its reader and wandb's take.
+// Writes JSON like Python's json: with NaN and Infinity, which Python and wandb read.
 std::string json_text(const ConfigTree& tree) {
   if (tree.is_map()) {
     std::string out = "{";
@@ -120,13 +120,13 @@ ProtobufWriter run_message(const WandbOptions& options, const RunInfo& run, cons
   return out;
 }
 
-// `offline-run-20261231_235959-` and the id, in which the digits of the time follow the key.
+// Returns `offline-run-20261231_235959-` and the id; the id contains the digits of the time after the key.
 std::string directory_name(const std::string& id, const std::string& key) {
   const std::string digits = id.substr(key.size());
   return concat(directory_head, digits.substr(0, 8), "_", digits.substr(8, 6), "-", id);
 }
 
-// The id of this run's latest directory below `folder`, or nothing.
+// Returns the id of the latest directory of this run in `folder`, or an empty text.
 std::string latest_id(const fs::path& folder, const std::string& key) {
   std::string latest;
   std::error_code error;
@@ -142,7 +142,7 @@ std::string latest_id(const fs::path& folder, const std::string& key) {
 
 }  // namespace
 
-/// The file of the run, from begin() to the next one.
+/// The file of the run, from one begin() to the next.
 class WandbSink::File {
  public:
   File(const WandbOptions& options, const RunInfo& run) : options_(options), run_(run) {
@@ -193,7 +193,7 @@ class WandbSink::File {
     for (const auto& [name, value] : record.metrics) {
       summary_[concat("results/", formats::valid_utf8(name))] = json_text(value);
     }
-    // wandb's own code after Ctrl-C is 255.
+    // wandb uses 255 after Ctrl-C.
     const int code = record.status == "finished" ? 0 : record.status == "stopped" ? 255 : 1;
     const auto seconds = static_cast<std::int64_t>(std::max(record.time - *start_, 0.0));
     log_->append({{summary_kind, summary_message(seconds)},
@@ -204,7 +204,8 @@ class WandbSink::File {
 
   void flush() {
     log_->file().restore();
-    // A run that never ends gets its latest values too. Each is a copy of all names: not with every row.
+    // Also writes the latest values before the end, for a run that dies; not with every row, since each is a copy of
+    // all names.
     const auto now = std::chrono::steady_clock::now();
     if (published_ && !summary_.empty() && now >= next_summary_) {
       log_->append({{summary_kind, summary_message({})}});
@@ -220,7 +221,7 @@ class WandbSink::File {
     std::map<std::string, double> values;
   };
 
-  // Records that begin the file, once the time of the first one is known.
+  // Writes the first records of the file when the start time is known.
   void start_at(double time) {
     if (start_) {
       return;
@@ -296,7 +297,7 @@ class WandbSink::File {
     remove_mark();
   }
 
-  // With it, `wandb sync` takes the file for uploaded.
+  // Removes the mark by which `wandb sync` would consider the file uploaded.
   void remove_mark() const {
     std::error_code ignored;
     fs::remove(concat(target_.string(), ".synced"), ignored);
@@ -311,7 +312,7 @@ class WandbSink::File {
   std::optional<double> start_;
   std::optional<Row> row_;
   std::int64_t last_step_ = -1;
-  std::map<std::string, std::string> summary_;  // names and JSON that changed since they were written
+  std::map<std::string, std::string> summary_;  // names and JSON of values that changed since the last write
   std::chrono::steady_clock::time_point next_summary_;
 };
 

@@ -13,12 +13,12 @@ namespace {
 
 constexpr std::size_t block_size = 32768;
 constexpr std::size_t frame_head = 7;
-// ":W&B", the magic number 0xBEE1 and version 0.
+// The file header: ":W&B", the magic number 0xBEE1 and version 0.
 constexpr std::string_view file_head(":W&B\xE1\xBE\0", 7);
 
-// Appends `record` to `out`, whose first byte is at `offset` of the file.
-// Source: https://github.com/google/leveldb/blob/main/doc/log_format.md, with zlib's CRC-32 unmasked in place of
-// CRC-32C, as wandb has it.
+// Appends `record` to `out`; the first byte of `out` is at `offset` in the file.
+// Source: https://github.com/google/leveldb/blob/main/doc/log_format.md. Like wandb, uses zlib's unmasked CRC-32
+// instead of CRC-32C.
 void put_frames(std::string& out, std::uint64_t offset, std::string_view record) {
   bool first = true;
   do {

@@ -12,18 +12,18 @@
 
 namespace danling::inline v0::detail {
 
-/// Records of wandb_internal.proto in the framing of LevelDB's log, behind wandb's header. Numbers the records.
+/// Writes wandb's header, then numbered records of wandb_internal.proto in the framing of LevelDB's log.
 class WandbLog {
  public:
-  /// Creates the file, or empties it. @throws Error
+  /// Creates or empties the file. @throws Error
   explicit WandbLog(const std::filesystem::path& path);
 
-  /// Fields of a Record: the number of its kind, and its message.
+  /// A Record: the field number of its kind, and its message.
   struct Entry {
     int kind;
     formats::ProtobufWriter message;
   };
-  /// All of `entries`, or none when it throws. @throws Error
+  /// Appends all of `entries`, or none if it throws. @throws Error
   void append(const std::vector<Entry>& entries);
 
   AppendFile& file() { return file_; }

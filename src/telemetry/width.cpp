@@ -1,4 +1,4 @@
-// Columns of text on a terminal.
+// Measures the columns of text on a terminal.
 #include <algorithm>
 #include <iterator>
 
@@ -20,13 +20,13 @@ bool contains(const detail::CodeRange (&table)[N], char32_t code) {
   return after != std::begin(table) && code <= std::prev(after)->last;
 }
 
-// Those that a terminal obeys: C0, C1 and the directions of writing, which would reorder the rest of the line.
+// Returns true for characters that control a terminal: C0, C1 and direction marks, which would reorder the line.
 bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0x200e ||
          code == 0x200f || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-/// Reads text by characters, with the columns that each adds to those before it.
+/// Iterates over the characters of a text and the columns that each adds.
 class Characters {
  public:
   explicit Characters(std::string_view text) : rest_(text) {}
@@ -47,7 +47,7 @@ class Characters {
   std::size_t columns = 0;
 
  private:
-  // A byte that begins no character is one by itself.
+  // An invalid byte counts as a character.
   std::size_t decode() {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(rest_[i]); };
     const unsigned char first = byte(0);
@@ -72,7 +72,7 @@ class Characters {
     return size;
   }
 
-  // An emoji of several characters takes the columns of its first one, two in emoji style.
+  // An emoji of several characters has the columns of its first character; two in emoji style.
   std::size_t measure() {
     const bool joined = joins_;
     joins_ = code == zero_width_joiner && before_ == 2;

@@ -263,7 +263,7 @@ TEST_CASE("launch: restarts use one worker fewer, down to --min-workers, until t
 
 TEST_CASE("launch: an error of the config is not restarted, and neither is a stop at a time limit", "[launch]") {
   const std::string reason =
-      "[launch] not restarted: exit code 2 (an error of the config) and 75 (a time limit) would come again";
+      "[launch] not restarted: exit code 2 (an error of the config) and 75 (a time limit) would occur again";
   Launched config(shell({"-n", "2", "--max-restarts", "3"}, "echo start; exit 2"));
   CHECK(config.wait() == 2);
   CHECK(lines_of(config.err()).back() == reason);

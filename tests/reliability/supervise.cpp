@@ -150,7 +150,7 @@ TEST_CASE("supervise: a program that a signal ends is restarted, and the code is
 TEST_CASE("supervise: an error of the config and a time limit are not retried", "[supervise]") {
   Supervised config({}, "exit 2");
   CHECK(config->wait() == 2);
-  CHECK(config.log().back() == "not restarted: exit code 2 (an error of the config) would come again");
+  CHECK(config.log().back() == "not restarted: exit code 2 (an error of the config) would occur again");
   Supervised limit({}, "exit 75");
   CHECK(limit->wait() == 75);
   CHECK(limit.log().back() == "not restarted: exit code 75 (the time limit); the same command continues the run");
@@ -190,7 +190,7 @@ TEST_CASE("supervise: a process of several that makes no progress is a hang, nam
   REQUIRE(log.size() == 6);
   CHECK_THAT(log[1], StartsWith("hang: rank 1 of 2 (pid N) has made no progress for 1"));
   CHECK_THAT(log[1], ContainsSubstring(" s: train, split 'train', epoch 5, step 13; sh: S (sleeping)"));
-  CHECK(log[2] == "SIGTERM to the program; SIGKILL follows after 60 s");
+  CHECK(log[2] == "sends SIGTERM to the program; SIGKILL follows after 60 s");
   CHECK_THAT(log[3], StartsWith("the program (pid N) was ended by SIGTERM (Terminated) at step "));
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("supervise: a program that hangs and is deaf is killed with its childr
   CHECK(supervised->wait() == 128 + SIGKILL);
   CHECK(!runs(supervised.pid()));
   const auto log = supervised.log();
-  CHECK(std::count(log.begin(), log.end(), "SIGKILL to the program, which has not ended") == 1);
+  CHECK(std::count(log.begin(), log.end(), "sends SIGKILL to the program, which has not ended") == 1);
 }
 
 TEST_CASE("supervise: a program without heartbeats may take any time, or --start-timeout", "[supervise]") {
@@ -239,7 +239,7 @@ TEST_CASE("supervise: a signal is passed on and ends it with the program, which 
   CHECK(supervised->out() == "saved\n");
   CHECK(supervised.log() == std::vector<std::string>{
                                 "start 1: /bin/sh (pid N)",
-                                "got SIGTERM, passed on to the program; SIGKILL follows after 60 s",
+                                "got SIGTERM, forwards it to the program; SIGKILL follows after 60 s",
                                 "the program (pid N) ended with exit code 143",
                             });
 }

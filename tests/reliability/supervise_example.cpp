@@ -135,7 +135,7 @@ TEST_CASE("supervise: a wrong option of the example ends it at once", "[supervis
   CHECK(launched.wait() == 2);
   CHECK_THAT(launched.err(), ContainsSubstring("'optim.lr'"));
   CHECK_THAT(launched.err(),
-             EndsWith("[supervise] not restarted: exit code 2 (an error of the config) would come again\n"));
+             EndsWith("[supervise] not restarted: exit code 2 (an error of the config) would occur again\n"));
 }
 
 TEST_CASE("supervise: workers of launch, of which one is stopped, are started again and end with the same model",

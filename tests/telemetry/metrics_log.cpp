@@ -330,7 +330,7 @@ TEST_CASE("MetricsLog: what waits is bounded: the newest line is lost, and that 
     CHECK(error_of<danling::Error>([&] { append_wide(log, 1); }) == refused);
     CHECK(error_of<danling::Error>([&] { append_wide(log, 2); }) == refused);
     CHECK(error_of<danling::Error>([&] { append_wide(log, 3); }) ==
-          refused + "; 2 lines wait already, this one is lost");
+          refused + "; 2 lines are kept already; this one is lost");
     CHECK(log.num_unwritten_lines() == 2);
   }
   std::ifstream file(path);

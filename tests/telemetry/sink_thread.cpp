@@ -140,10 +140,11 @@ TEST_CASE("SinkThread: a slow sink loses lines between boundaries, never final o
   CHECK(thread.drain(seconds(60)));
   CHECK(sink->all() == std::vector<std::string>{"first", "line 1", "line 2", "line 6"});
   thread.close(seconds(60));
-  CHECK(lines.all() == std::vector<std::string>{
-                           "kept: the sink is too slow or fails: records between log boundaries are dropped; their "
-                           "number follows at the end",
-                           "kept: 3 records between log boundaries were dropped: the sink was too slow"});
+  CHECK(lines.all() ==
+        std::vector<std::string>{
+            "kept: the sink is too slow or fails: drops records between log boundaries; the end of the run "
+            "logs their number",
+            "kept: 3 records between log boundaries were dropped: the sink was too slow"});
 }
 
 TEST_CASE("SinkThread: a record that fails is given again until it is written", "[telemetry][sinks]") {
@@ -160,8 +161,8 @@ TEST_CASE("SinkThread: a record that fails is given again until it is written", 
   CHECK(sink->all() == std::vector<std::string>{"line 1", "line 2"});
   CHECK(lines.all() ==
         std::vector<std::string>{
-            "kept: [kept.write] expected space, got none; training continues, its records wait in memory",
-            "kept: works again"});
+            "kept: [kept.write] expected space, got none; training continues and keeps records in memory",
+            "kept: recovered"});
 }
 
 TEST_CASE("SinkThread: close reports what a failing sink did not take", "[telemetry][sinks]") {
@@ -272,7 +273,7 @@ TEST_CASE("SinkThread: lines that a sink lacks are read from metrics.jsonl", "[t
     thread.close(seconds(60));
     CHECK(sink->all().back() == "line 6");
     CHECK(lines.all() == std::vector<std::string>{dl::concat("kept: expected 5 lines in ", file.string(),
-                                                             ", got 3; the records between are left out")});
+                                                             ", got 3; skips the missing records")});
   }
 }
 
@@ -286,7 +287,7 @@ TEST_CASE("SinkThread: a record that cannot be built is left out", "[telemetry][
   CHECK(thread.drain(seconds(60)));
   thread.close(seconds(60));
   CHECK(sink->all() == std::vector<std::string>{"next"});
-  CHECK(lines.all() == std::vector<std::string>{"kept: a record is left out: the device is gone"});
+  CHECK(lines.all() == std::vector<std::string>{"kept: dropped a record: the device is gone"});
 }
 
 TEST_CASE("SinkItem: two sinks build a late record once", "[telemetry][sinks]") {

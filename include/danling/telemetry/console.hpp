@@ -1,4 +1,4 @@
-// Standard output and standard error: plain lines, and a block of live lines below them that is redrawn in place.
+// Console: plain lines on standard output and standard error, and live lines below them that are redrawn in place.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,27 @@
 namespace danling::inline v0 {
 
 struct ConsoleOptions {
-  /// File descriptors; tests replace them.
+  /// File descriptors of standard output and standard error, for tests.
   int out = 1;
   int error = 2;
 };
 
-/// Appearance of text; without colours all are plain.
+/// Appearance of text; without colours every tone is plain.
 enum class Tone { plain, faint, strong, good };
 
-/// A part of a line. Its text holds no control sequences: control characters become spaces.
+/// A part of a line. Control characters in the text become spaces.
 struct Span {
   std::string text;
   Tone tone = Tone::plain;
 };
 using StyledLine = std::vector<Span>;
 
-/// Writes lines without buffering, in order with those of other programs. Thread-safe.
-/// On a terminal that supports control sequences (TERM is not "dumb"), live lines may stand below all others.
+/// Writes lines without buffering, so their order with the lines of other programs is preserved. Thread-safe. On a
+/// terminal that supports control sequences (TERM is not "dumb"), it can draw live lines below all others.
 ///
-/// Between two drawings the cursor stands at the beginning of the live lines. A terminal that becomes narrower may wrap
-/// them, but it keeps the cursor there; so clearing from the cursor to the end of the screen removes them whatever
-/// their height now is.
+/// Between two drawings the cursor is at the beginning of the live lines. If the terminal becomes narrower, it may wrap
+/// them but keeps the cursor there. Clearing from the cursor to the end of the screen therefore removes them at any
+/// height.
 class Console {
  public:
   enum class Stream { out, error };
@@ -41,18 +41,18 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// Whether standard output is a terminal where lines can be redrawn.
+  /// True if standard output is a terminal on which lines can be redrawn.
   bool live() const { return live_; }
-  /// Whether to colour output to `stream`: a terminal, and NO_COLOR is not set.
+  /// True if `stream` is a terminal and NO_COLOR is not set.
   bool color(Stream stream) const { return stream == Stream::out ? out_color_ : error_color_; }
-  /// Current columns of the terminal; COLUMNS, else 80, if unknown.
+  /// The current columns of the terminal; if unknown COLUMNS, else 80.
   int width() const { return size().columns; }
 
-  /// Writes `text` and a line feed; the live lines are cleared before and drawn again below.
+  /// Writes `text` and a line feed. Clears the live lines before and redraws them below.
   void print(std::string_view text, Stream stream = Stream::out);
 
-  /// Replaces the live lines, by one write. Lines are cut to the width that the terminal has now, and those that exceed
-  /// its height are left out. No effect unless `live()`, or while another job has the terminal.
+  /// Replaces the live lines by one write. Cuts lines to the terminal's current width and omits lines beyond its
+  /// height. Does nothing unless `live()`, and nothing while the process is in the background.
   void set_live_lines(std::vector<StyledLine> lines);
   void clear_live_lines();
 

@@ -1,4 +1,4 @@
-// CsvSink: the numbers of a run as a table for spreadsheets.
+// CsvSink: writes the numbers of a run as a CSV table for spreadsheets.
 #pragma once
 
 #include <filesystem>
@@ -14,10 +14,10 @@ namespace detail {
 class AppendFile;
 }
 
-/// One row per line of metrics.jsonl: `split,mode,epoch,global_step,iteration,loss,lr,...,telemetry.time,...`; nested
-/// names are joined by dots. A cell without a number is empty; numbers are the shortest text that reads back equal, and
-/// `nan`, `inf`, `-inf`. When a record has a new name, the file is written again with a further column. It is a copy:
-/// a resumed run writes it anew from metrics.jsonl.
+/// One row per line of metrics.jsonl: `split,mode,epoch,global_step,iteration,loss,lr,...,telemetry.time,...`. Dots
+/// join nested names. A cell without a number is empty. Numbers have the shortest text that parses to the same value,
+/// or are `nan`, `inf` or `-inf`. When a record has a new name, the sink rewrites the file with another column. A
+/// resumed run rewrites the file from metrics.jsonl.
 class CsvSink : public Sink {
  public:
   explicit CsvSink(std::filesystem::path file);

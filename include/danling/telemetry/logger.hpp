@@ -1,4 +1,4 @@
-// Log lines: short on the console, with time and level in the run's log file.
+// Logger: writes log lines, short on the console, with time and level in the log file of the run.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +21,27 @@ class LogFile;
 }
 
 struct LoggerOptions {
-  /// Path of the log file, appended to; its folder must exist. Empty: no file.
+  /// Path of the log file, which is appended to; its folder must exist. Empty: no file.
   std::string file = {};
-  /// Whether lines go to the console as well.
+  /// Writes lines to the console too.
   bool console = true;
-  /// Whether only warnings and errors of them do, and no live lines.
+  /// Writes only warnings and errors to the console, and no live lines.
   bool quiet = false;
   /// Prefix of warnings and errors in the file, such as "rank=1/4 host=a". Empty: none.
   std::string context = {};
-  /// Bytes of lines to keep until open_file() writes them; later ones are not in the file.
+  /// Bytes of lines to keep until open_file() writes them; further lines are missing in the file.
   std::size_t keep = 0;
 };
 
-/// Receives each line besides console and file, one at a time, from any thread. Must not log itself, nor throw.
+/// Receives each line in addition to console and file, one at a time, from any thread. Must neither log nor throw.
 using LogSink = std::function<void(LogLevel level, std::string_view text)>;
 
-/// Thread-safe. On the console, information goes to standard output, the rest to standard error after "warning: " or
-/// "error: ". In the file a line is `2026-12-31 23:59:59.123 info     text`.
-/// The file is flushed at errors, by `flush()` (once per log boundary) and at close. A write error (a full disk) is
-/// reported once on the console and does not end the run.
+/// Writes info lines to standard output, and others to standard error after "warning: " or "error: ". A line of the
+/// file is `2026-12-31 23:59:59.123 info     text`. Flushes the file at warnings and errors, in `flush()` (once per log
+/// boundary) and at close. Reports the first write error (a full disk) on the console and continues. Thread-safe.
 class Logger {
  public:
-  /// @throws Error when the file cannot be opened.
+  /// @throws Error if the file cannot be opened
   explicit Logger(LoggerOptions options = {}, ConsoleOptions console = {});
   ~Logger();
   Logger(const Logger&) = delete;
@@ -53,29 +52,29 @@ class Logger {
   void error(std::string_view text) { log(LogLevel::error, text); }
   void log(LogLevel level, std::string_view text);
 
-  /// A line whose numbers the live lines already show: to the file, and to the console unless it is live().
+  /// Writes a line of progress, whose numbers live lines also show: to the file, and to the console unless live().
   void progress(std::string_view text);
-  /// To the file only.
+  /// Writes a line only to the file.
   void log_to_file(std::string_view text);
 
-  /// Starts writing to a file, after construction without one, beginning with the kept lines.
-  /// @throws Error when it cannot be opened, StateError when a file is already open.
+  /// Opens a log file after construction without one and writes the kept lines to it.
+  /// @throws Error if the file cannot be opened, StateError if a file is already open
   void open_file(const std::string& path);
 
-  /// For a program that shows or stores lines itself; an empty sink removes it.
+  /// Sets a sink, for a program that shows or stores lines itself; an empty sink removes it.
   void set_sink(LogSink sink);
 
   Console& console() { return console_; }
-  /// Whether progress is drawn on the console: a terminal that gets information.
+  /// True if the console can draw live lines and receives info lines.
   bool live() const { return informs() && console_.live(); }
   bool has_file();
-  /// Whether later lines go to the console as well.
+  /// Sets whether later lines go to the console too.
   void show(bool on_console) { options_.console = on_console; }
   void flush();
-  /// Flushes and closes the file; later lines go to the console only. Safe to call twice.
+  /// Flushes and closes the file; later lines go only to the console. Safe to call twice.
   void close();
 
-  /// "spdlog" or "plain": the file writer of this build.
+  /// Returns the file writer of this build: "spdlog" or "plain".
   static const char* backend();
 
  private:

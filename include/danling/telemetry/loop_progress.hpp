@@ -1,4 +1,4 @@
-// Where a loop is: written by its thread, read by threads that watch it.
+// LoopProgress: the position of a loop, written by its thread and read by other threads.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@ struct LoopCounters {
   std::int64_t epoch = 0;
   std::int64_t global_step = 0;
   std::int64_t micro_step = 0;
-  std::int64_t batch = 0;  ///< of the pass
+  std::int64_t batch = 0;  ///< within the pass
 };
 
-/// Where a loop is. Marks are relaxed stores: the loop never waits for a reader. Other threads see each counter as it
-/// was a moment ago.
+/// The position of a loop. Marks are relaxed stores, so the loop never waits for a reader; other threads may read
+/// slightly old counters.
 class LoopProgress {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,9 +32,9 @@ class LoopProgress {
     LoopPhase phase = LoopPhase::between;
   };
 
-  // Of the thread that runs the loop.
+  // Only for the thread of the loop:
 
-  /// A pass begins. Takes a lock.
+  /// Begins a pass. Takes a lock.
   void enter(std::string_view mode, std::string_view split);
   void mark(LoopPhase phase, const LoopCounters& counters) {
     epoch_.store(counters.epoch, std::memory_order_relaxed);
@@ -45,18 +45,18 @@ class LoopProgress {
   }
   void mark(LoopPhase phase) { phase_.store(phase, std::memory_order_relaxed); }
   LoopPhase phase() const { return phase_.load(std::memory_order_relaxed); }
-  /// A micro-batch, an evaluation batch or a save has ended. Reads the clock.
+  /// Ends a micro-batch, an evaluation batch or a save. Reads the clock.
   void end_step(LoopPhase next = LoopPhase::between) {
     ended_.store(ended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     last_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
     mark(next);
   }
 
-  // Of any thread.
+  // For any thread:
 
   /// Number of end_step() calls.
   std::int64_t ended() const { return ended_.load(std::memory_order_relaxed); }
-  /// Time since the last end_step(), or since construction; by a clock that is never set.
+  /// Seconds since the last end_step() or since construction, by a monotonic clock.
   double seconds_since_step() const;
   Place place() const;
 

@@ -1,4 +1,4 @@
-// A small HTTP server for this machine only: live pages, metrics that are scraped.
+// LoopbackServer: a small HTTP server for clients on this machine: live pages, and metrics for scrapers.
 #pragma once
 
 #include <chrono>
@@ -15,36 +15,36 @@ namespace danling::inline v0 {
 struct HttpRequest {
   std::string path;         ///< as sent, without the query: `/data.json`
   std::string query;        ///< after the `?`; empty without one
-  std::string accept = {};  ///< the media types that the client asks for; empty without any
+  std::string accept = {};  ///< the Accept header; empty without one
 };
 
 struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
-  /// Shared, so that several clients may be sent one large text. Null: empty.
+  /// Shared, so that several clients can receive one large text. Null: empty.
   std::shared_ptr<const std::string> body = {};
-  /// Further header fields, such as Content-Security-Policy.
+  /// Additional header fields, such as Content-Security-Policy.
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
 struct LoopbackServerOptions {
-  /// 0: a free port that the kernel chooses.
+  /// 0: the kernel chooses a free port.
   std::uint16_t port = 0;
-  /// One more ends the connection that has been idle for longest.
+  /// A further client closes the connection that was idle for longest.
   std::size_t max_clients = 64;
-  /// For a whole request, and for a client that takes no bytes of its response.
+  /// Limit for receiving a whole request, and for a client that reads no bytes of its response.
   std::chrono::milliseconds timeout = std::chrono::seconds(10);
 };
 
-/// Serves GET (and HEAD) on 127.0.0.1 by HTTP/1.1, from a thread of its own; one response per connection. No client
-/// waits for another: slow ones are dropped after the timeout. Requests whose Host is not this machine's are refused,
-/// so that a web page of another site cannot read responses through a name that resolves to 127.0.0.1.
+/// Serves GET and HEAD on 127.0.0.1 by HTTP/1.1 in a separate thread; one response per connection. A slow client does
+/// not block others and is dropped after the timeout. Refuses requests whose Host is not this machine, so that a web
+/// page of another site cannot read responses through a name that resolves to 127.0.0.1.
 class LoopbackServer {
  public:
   /// Called in the server's thread, one request at a time; all clients wait for it. An exception becomes status 500.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
 
-  /// @throws Error when the port is taken
+  /// @throws Error if the port is in use
   LoopbackServer(LoopbackServerOptions options, Handler handler);
   /// Closes all connections and ends the thread.
   ~LoopbackServer();

@@ -1,15 +1,15 @@
-// Memory of this process.
+// host_memory(): the memory of this process.
 #pragma once
 
 namespace danling::inline v0 {
 
-/// In MiB; 0 where the system does not say.
+/// Memory in MiB; 0 if unknown.
 struct HostMemory {
-  double resident_mb = 0.0;  ///< in main memory now
-  double peak_mb = 0.0;      ///< the most since the process began
+  double resident_mb = 0.0;  ///< resident now
+  double peak_mb = 0.0;      ///< the peak since the process began
 };
 
-/// Some microseconds: reads /proc.
+/// Reads /proc, which takes some microseconds.
 HostMemory host_memory();
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// Lines of metrics.jsonl, read back as records.
+// Reads lines of metrics.jsonl as records.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace danling::inline v0 {
 /// Moves `telemetry.timestamp` of a line to the record's time.
 void take_time(ScalarRecord& record);
 
-/// One line. @throws DataError when it is not a line that MetricsLog writes.
+/// Parses one line. @throws DataError if MetricsLog did not write it
 ScalarRecord parse_metrics_line(std::string_view text);
 
-/// Calls `visit` with the lines of the file after the first `after`, up to line `last`, in order. Ends early at the end
-/// of the file. @throws Error when the file cannot be read, DataError with the number of a line that cannot be parsed
+/// Calls `visit` with lines `after` + 1 to `last` of the file, in order; stops at the end of the file. @throws Error if
+/// the file cannot be read, DataError with the number of a line that cannot be parsed
 void read_metrics_lines(const std::filesystem::path& file, std::int64_t after, std::int64_t last,
                         const std::function<void(ScalarRecord)>& visit);
 

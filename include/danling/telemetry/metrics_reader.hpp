@@ -1,4 +1,4 @@
-// Reads metrics.jsonl into curves of a bounded number of points.
+// MetricsReader: reads metrics.jsonl into curves with a bounded number of points.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace danling::inline v0 {
 
-/// A value, and the step at which it was logged.
+/// A value and the step at which it was logged.
 struct CurvePoint {
   double step = 0.0;
   double value = std::numeric_limits<double>::quiet_NaN();
@@ -19,34 +19,34 @@ struct CurvePoint {
   bool operator==(const CurvePoint&) const = default;
 };
 
-/// The values of neighbouring steps: the lowest and the highest as they were logged, and the sum of all.
+/// The values of neighbouring steps: the lowest and the highest point, and the sum.
 struct CurveBucket {
-  std::int64_t index = 0;  ///< the steps from `index * Curve::width` on, `width` of them
+  std::int64_t index = 0;  ///< covers `Curve::width` steps from `index * Curve::width` on
   CurvePoint lowest, highest;
   double sum = 0.0;
-  std::uint64_t count = 0;  ///< finite values
+  std::uint64_t count = 0;  ///< number of finite values
   std::uint64_t non_finite = 0;
   CurvePoint first_non_finite;
 
-  /// Of the finite values; NaN without any.
+  /// Mean of the finite values; NaN if there are none.
   double mean() const;
 };
 
-/// One number of a run over its steps. A curve with more steps than buckets is down-sampled: buckets of neighbouring
-/// steps are merged in pairs, which keeps each extreme value.
+/// One number of a run over its steps. If there are more steps than buckets, the curve is down-sampled: neighbouring
+/// buckets are merged in pairs, which preserves the extreme values.
 struct Curve {
-  std::string name;      ///< the path in a line, parts joined by dots: `loss`, `heads.0.acc`, `telemetry.samples_per_s`
+  std::string name;      ///< the path in a line, joined by dots: `loss`, `heads.0.acc`, `telemetry.samples_per_s`
   std::string split;     ///< empty for `epoch` and `telemetry.timestamp`, which belong to the whole run
   std::string mode;      ///< as split
-  bool of_pass = false;  ///< the averages of whole passes, which are lines without "iteration"
+  bool of_pass = false;  ///< averages of whole passes, from lines without "iteration"
   std::int64_t width = 1;
-  std::vector<CurveBucket> buckets;  ///< by index, without empty ones
-  CurvePoint last;                   ///< exact, also where it is not finite
-  std::uint64_t count = 0;           ///< values, finite or not
+  std::vector<CurveBucket> buckets;  ///< sorted by index; empty buckets are omitted
+  CurvePoint last;                   ///< the exact last point, finite or not
+  std::uint64_t count = 0;           ///< number of values, finite or not
 
-  /// Adds a value; merges buckets when there are more than `max_buckets`.
+  /// Adds a value; merges buckets if there are more than `max_buckets`.
   void add(CurvePoint point, std::size_t max_buckets);
-  /// Adds the values of another curve, which follow those of this one.
+  /// Appends another curve, whose values follow those of this one.
   void append(const Curve& other, std::size_t max_buckets);
 };
 
@@ -57,47 +57,47 @@ struct DamagedLine {
 };
 
 struct MetricsReaderOptions {
-  /// Buckets of a curve, at least 2.
+  /// Buckets per curve, at least 2.
   std::size_t max_buckets = 1000;
-  /// Further names are counted in `omitted`.
+  /// Curves; values of further names are only counted in `omitted`.
   std::size_t max_curves = 2000;
-  /// Longer lists of numbers, and matrices, become no curves; they are counted in `omitted`.
+  /// Length of lists that become curves; longer lists and matrices are only counted in `omitted`.
   std::size_t max_list = 32;
-  /// Threads that read a large file; 0: the processors, four at most.
+  /// Threads that read a large file; 0: one per processor, at most four.
   std::size_t threads = 0;
 };
 
-/// Curves of a file in the format of MetricsLog, which may still grow.
+/// Reads the curves of a file in the format of MetricsLog, which may still grow.
 ///
 ///     MetricsReader reader("metrics.jsonl");
 ///     while (watching) { if (reader.update()) { draw(reader.curves()); } }
 ///
-/// Memory does not depend on the length of the file. Damaged lines are counted and skipped; an incomplete last line is
-/// left for the next update. For one thread at a time.
+/// Memory does not depend on the length of the file. Counts and skips damaged lines; leaves an incomplete last line for
+/// the next update. One thread at a time.
 class MetricsReader {
  public:
   using Options = MetricsReaderOptions;
-  /// Opens nothing yet.
+  /// Does not open the file.
   explicit MetricsReader(std::filesystem::path path, Options options = {});
   ~MetricsReader();
   MetricsReader(MetricsReader&&) noexcept;
   MetricsReader& operator=(MetricsReader&&) noexcept;
 
-  /// Reads the lines that were appended since the last call, or the whole file again if it was cut off, as by a resume,
-  /// or replaced. Returns whether the curves changed; a file that does not exist has no curves.
-  /// @throws Error when the file cannot be read.
+  /// Reads the lines that were appended since the last call, or the whole file again if it was truncated (as by a
+  /// resume) or replaced. Returns true if the curves changed. A file that does not exist has no curves.
+  /// @throws Error if the file cannot be read
   bool update();
 
-  /// In the order of the first occurrence.
+  /// The curves in the order of their first occurrence.
   const std::vector<Curve>& curves() const;
-  /// Complete lines that were read, damaged ones included.
+  /// Number of complete lines read, including damaged lines.
   std::uint64_t lines() const;
   std::uint64_t damaged() const;
-  /// The first damaged lines, five at most.
+  /// The first damaged lines, at most five.
   const std::vector<DamagedLine>& damaged_lines() const;
-  /// Values that became no curve, because of the options' limits.
+  /// Number of values that the options' limits exclude from curves.
   std::uint64_t omitted() const;
-  /// Bytes after the last complete line: a line that is being written, or was when the run died.
+  /// Bytes after the last complete line: a line in progress, or one left by a crash.
   std::uint64_t incomplete_bytes() const;
 
  private:

@@ -1,4 +1,4 @@
-// MlflowSink: the run in a file store of MLflow.
+// MlflowSink: writes the run into a file store of MLflow.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@
 namespace danling::inline v0 {
 
 struct MlflowOptions {
-  /// The store, such as `<workspace_root>/mlruns`; made when missing. Runs of several processes may share it.
+  /// The store, such as `<workspace_root>/mlruns`; created if missing. Runs of several processes may share it.
   std::filesystem::path directory = {};
   std::string experiment = {};  ///< default: the lineage
-  std::string name = {};        ///< of the run, for display; default: the run's id
-  std::string git_commit = {};  ///< of the code: the tag mlflow.source.git.commit
+  std::string name = {};        ///< display name of the run; default: the run's id
+  std::string git_commit = {};  ///< commit of the code, for the tag mlflow.source.git.commit
   std::vector<std::pair<std::string, std::string>> tags = {};
 };
 
-/// Writes `<directory>/<experiment id>/<run id>/`, read back with mlflow 3.17.2: the numbers as metrics under the names
-/// that TensorBoard has, the options that determine the run as params, the whole config as the artifact config.yaml,
-/// and the status: FINISHED, KILLED after a stop, FAILED after an error, RUNNING before.
+/// Writes `<directory>/<experiment id>/<run id>/` (tested with mlflow 3.17.2): numbers as metrics with the same names
+/// as in TensorBoard, the options that determine the run as params, the whole config as the artifact config.yaml, and
+/// the status: RUNNING, then FINISHED, KILLED after a stop, or FAILED after an error.
 ///
-/// Names that MLflow does not accept, or that would be a file and a folder at once, have `_` for the characters in
-/// question and end with a hash of the whole name. Longer values than it accepts are cut.
+/// If MLflow does not accept a name, or it would be both a file and a folder, the sink replaces the invalid characters
+/// by `_` and appends a hash of the whole name. It truncates values that are too long for MLflow.
 ///
-/// A run that resumes goes on in its directory: the metrics are built anew from metrics.jsonl, beside the old ones, and
-/// exchanged when all lines are in them. A run that starts afresh is another run. Records are handed over by flush().
+/// A resumed run continues in its directory: the sink rebuilds the metrics from metrics.jsonl beside the old metrics
+/// and exchanges both when all lines are written. A fresh start is another run in MLflow. Records reach the files in
+/// flush().
 class MlflowSink : public Sink {
  public:
   /// @throws ConfigError without a directory

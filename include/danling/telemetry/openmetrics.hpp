@@ -1,4 +1,4 @@
-// OpenMetricsSink: the latest numbers of a run for Prometheus, on a port or in a file.
+// OpenMetricsSink: exports the latest numbers of a run to Prometheus, on a port or in a file.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,36 @@
 namespace danling::inline v0 {
 
 struct OpenMetricsOptions {
-  /// GET http://127.0.0.1:<port>/metrics; 0: a free port; nothing: none.
+  /// Port for GET http://127.0.0.1:<port>/metrics; 0: a free port; unset: no server.
   std::optional<std::uint16_t> port = {};
-  /// Replaced at each flush, for node_exporter's textfile collector, which reads `*.prom`; empty: none.
+  /// File that each flush replaces, for node_exporter's textfile collector, which reads `*.prom`; empty: no file.
   std::filesystem::path file = {};
-  /// Called once with the address, by the sink's thread, when the server listens; empty: not.
+  /// Called once in the sink's thread with the address when the server listens; optional.
   std::function<void(const std::string& address)> listens = {};
 };
 
-/// Latest values as gauges: `danling_loss{run="…",split="train",mode="train"} 0.25`, those of log boundaries within a
-/// pass with `split="train_step"`. A name that Prometheus does not
-/// accept has `_` for the characters in question, and itself as the label `metric`. Step, lines and set_total() are
-/// counters: `danling_run_steps_total`. Read back with prometheus_client 0.26.0; the port answers in the older text
-/// format those who do not ask for OpenMetrics.
+/// Exports the latest values as gauges: `danling_loss{run="…",split="train",mode="train"} 0.25`; values of log
+/// boundaries within a pass have `split="train_step"`. In a name that Prometheus does not accept, `_` replaces the
+/// invalid characters, and the label `metric` has the original name. Steps, lines and set_total() are counters:
+/// `danling_run_steps_total`. The server responds in the older text format unless the client accepts OpenMetrics.
+/// Tested with prometheus_client 0.26.0.
 class OpenMetricsSink : public Sink {
  public:
-  /// @throws ConfigError with neither port nor file
+  /// @throws ConfigError without port and file
   explicit OpenMetricsSink(OpenMetricsOptions options);
   ~OpenMetricsSink() override;
 
   std::string name() const override { return "openmetrics"; }
-  /// @throws Error when the port is taken
+  /// @throws Error if the port is in use
   std::int64_t begin(const RunInfo& run) override;
   void scalars(const ScalarRecord& record) override;
   void end(const EndRecord& record) override;
   void flush() override;
 
-  /// Sets the counter `danling_run_<name>_total`, such as samples or dropped_records. From any thread.
-  /// @throws Error for other characters than a to z and _
+  /// Sets the counter `danling_run_<name>_total`, such as samples or dropped_records. Any thread may call it.
+  /// @throws Error for characters other than a to z and _
   void set_total(std::string_view name, double total);
-  /// 0 without a server, which begin() starts. From any thread.
+  /// The port of the server, which begin() starts; 0 without a server. Any thread may call it.
   std::uint16_t port() const;
 
  private:

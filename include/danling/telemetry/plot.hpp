@@ -1,4 +1,4 @@
-// Pictures of curves, as text for a terminal and as SVG.
+// Plots curves as text for a terminal and as SVG.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace danling::inline v0 {
 
-/// A curve. Points that are not finite, or not positive on a logarithmic axis, are left out.
+/// A curve. Points that are not finite, or not positive on a logarithmic axis, are omitted.
 struct PlotSeries {
-  std::string name;  ///< in the legend; empty: none
+  std::string name;  ///< name in the legend; empty: no legend entry
   std::vector<double> x, y;
-  bool faint = false;  ///< drawn behind the others
+  bool faint = false;  ///< drawn behind the other curves
 };
 
 /// A vertical line with a label.
@@ -25,19 +25,19 @@ struct PlotOptions {
   std::string x_label = {}, y_label = {};
   bool log_x = false, log_y = false;
   std::vector<PlotMark> marks = {};
-  std::size_t columns = 72, rows = 16;  ///< of the text, without axes
+  std::size_t columns = 72, rows = 16;  ///< size of the text plot without axes
 };
 
-/// A grid of characters with both axes: `*` the first curve, `o`, `+`, `x` the next, `.` a faint one, `|` a mark.
-/// Lines separated by line feeds, none at the end.
+/// Draws a grid of characters with both axes: `*` is the first curve, `o`, `+` and `x` the next ones, `.` a faint
+/// curve, `|` a mark. Line feeds separate the lines; there is none at the end.
 std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& options);
 
-/// A curve in one line, from the least value to the most: blocks of eight heights, or without `utf8` one of `_.-=+*%#`
-/// for each; with `log` by their logarithms. More values than `columns` are averaged. A value that the axis does not
-/// take is a space.
+/// Draws a curve in one line, scaled from the smallest to the largest value: blocks of eight heights, or without `utf8`
+/// the characters `_.-=+*%#`. `log` uses logarithms. Averages neighbouring values if there are more than `columns`. A
+/// value outside the domain of the axis is a space.
 std::string plot_line(const std::vector<double>& values, std::size_t columns, bool utf8, bool log = false);
 
-/// The same picture as plot_text's as an SVG document of 720 by 420 units; it names no font file and no script.
+/// Draws the picture of plot_text as an SVG document of 720 by 420 units, without font files or scripts.
 std::string plot_svg(const std::vector<PlotSeries>& series, const PlotOptions& options);
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// Sinks: where the numbers of a run go besides its own files. Records and the class that receives them.
+// Sink: receives the records of a run, to write them in other formats or send them to other programs.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct RunInfo {
   std::string name = {};  ///< for display
   std::string id = {};    ///< the same for every attempt
   std::string lineage = {}, experiment = {};
-  std::string timestamp = {};               ///< of this attempt
-  std::filesystem::path dir = {};           ///< of the run; empty with `record: false`
+  std::string timestamp = {};               ///< timestamp of this attempt
+  std::filesystem::path dir = {};           ///< directory of the run; empty with `record: false`
   std::filesystem::path metrics_file = {};  ///< metrics.jsonl; empty with `record: false`
   std::vector<std::string> train_splits = {};
-  std::string config = {};  ///< all of it, as YAML
-  /// The options that determine the run, flattened: "optim.lr", "0.001".
+  std::string config = {};  ///< the whole config as YAML
+  /// The options that determine the run, flattened, such as ("optim.lr", "0.001").
   std::vector<std::pair<std::string, std::string>> hparams = {};
-  double time = 0.0;  ///< when this attempt began, in seconds since 1970
-  /// Lines of metrics.jsonl before the next record: 0 for a new run, those of the checkpoint after a resume.
+  double time = 0.0;  ///< start of this attempt, in seconds since 1970
+  /// Lines of metrics.jsonl before the next record: 0 for a new run; after a resume, the lines of the checkpoint.
   std::int64_t lines = 0;
   std::int64_t global_step = 0;
 };
@@ -39,24 +39,24 @@ struct ScalarRecord {
   std::string mode = {};  ///< train, evaluate or infer
   std::optional<std::int64_t> epoch = {};
   std::int64_t global_step = 0;
-  std::optional<std::int64_t> iteration = {};  ///< nothing at the end of a pass, whose averages follow
+  std::optional<std::int64_t> iteration = {};  ///< unset in the averages at the end of a pass
   Result values = {};
   Result telemetry = {};  ///< times, rates and memory, without the time stamp
   double time = 0.0;      ///< seconds since 1970; 0: unknown
-  std::int64_t line = 0;  ///< its number in metrics.jsonl, from 1
+  std::int64_t line = 0;  ///< number of the line in metrics.jsonl, from 1
 };
 
-/// A row of the results: each epoch, in step mode each evaluation.
+/// A row of the results: one per epoch, in step mode one per evaluation.
 struct ResultRecord {
   std::int64_t index = 0;  ///< the epoch from 1, or the step
   std::int64_t global_step = 0;
   Result result = {};  ///< by split
   bool best = false;
   double time = 0.0;
-  std::int64_t line = 0;  ///< lines of metrics.jsonl before it
+  std::int64_t line = 0;  ///< number of lines of metrics.jsonl before this record
 };
 
-/// Of weights, gradients, or a tensor of the program.
+/// A histogram of weights, gradients, or a tensor of the program.
 struct HistogramRecord {
   std::string name = {};  ///< "weights/fc.weight"
   std::int64_t global_step = 0;
@@ -78,7 +78,7 @@ struct TextRecord {
 struct ImageRecord {
   std::string name = {};
   std::int64_t global_step = 0;
-  std::int64_t width = 0, height = 0, channels = 0;  ///< 1: grey, 3: red, green, blue
+  std::int64_t width = 0, height = 0, channels = 0;  ///< one channel: gray; three: RGB
   std::string png = {};                              ///< the encoded file
   double time = 0.0;
   std::int64_t line = 0;
@@ -90,40 +90,39 @@ struct EndRecord {
   std::string status = {};  ///< finished, stopped or crashed
   std::string error = {};   ///< empty unless crashed
   std::int64_t global_step = 0;
-  /// The numbers of the best row, or of the latest without a score, flattened: "val/loss". Empty without results.
+  /// The numbers of the best row (without a score: the latest row), flattened: "val/loss". Empty without results.
   std::vector<std::pair<std::string, double>> metrics = {};
   double time = 0.0;
 };
 
 using SinkRecord = std::variant<ScalarRecord, ResultRecord, HistogramRecord, TextRecord, ImageRecord, EndRecord>;
 
-/// Derive, override what you need, and `runner.add_sink(std::make_shared<MySink>())`. A SinkThread calls the functions,
-/// all from its own thread: they may wait for a disk or a network. A function that throws is called again with the same
-/// record, a second later or with the next record, so it must undo what it wrote before it throws. On the main process
-/// only.
+/// Base class of sinks. Derive, override the hooks that you need, and call
+/// `runner.add_sink(std::make_shared<MySink>())`. A SinkThread calls all hooks in its thread, so they may wait for a
+/// disk or network; only on the main process. If a hook throws, it is called again with the same record after a second
+/// or with the next record, so it must first undo its partial writes.
 class Sink {
  public:
   virtual ~Sink() = default;
 
-  /// In messages: "tensorboard".
+  /// The name in messages, such as "tensorboard".
   virtual std::string name() const = 0;
 
-  /// The run begins or continues, and again when it returns to an earlier checkpoint (a roll-back): cut off what
-  /// belongs to lines of metrics.jsonl after `run.lines`.
-  /// @return how many lines are held already: those from there to `run.lines` are read from metrics.jsonl and written
-  /// again as scalars(). The base keeps nothing back, and wants nothing again.
+  /// Hook at the start or resume of a run, and at each roll-back to an earlier checkpoint. Remove the records that
+  /// belong to lines of metrics.jsonl after `run.lines`.
+  /// @return the number of lines that the sink already has; the SinkThread reads the lines from there to `run.lines`
+  /// from metrics.jsonl and passes them to scalars() again. The base returns `run.lines`: no line is repeated.
   virtual std::int64_t begin(const RunInfo& run) { return run.lines; }
   virtual void scalars(const ScalarRecord&) {}
   virtual void result(const ResultRecord&) {}
   virtual void histogram(const HistogramRecord&) {}
   virtual void text(const TextRecord&) {}
   virtual void image(const ImageRecord&) {}
-  /// Once, after all records.
+  /// Hook, called once after all records.
   virtual void end(const EndRecord&) {}
-  /// Whether histogram() is ever called, and histograms of weights and gradients are made. Asked once, when the sink is
-  /// added.
+  /// Return true to receive histograms of weights, gradients and tensors by histogram(). Called once, in add_sink().
   virtual bool wants_histograms() const { return false; }
-  /// Hands over what was written to the system: about once a second while there are records, and at the end.
+  /// Hook to flush buffers, called about once a second while there are records, and at the end.
   virtual void flush() {}
 };
 

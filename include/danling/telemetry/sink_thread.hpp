@@ -1,4 +1,4 @@
-// SinkThread: gives records to one sink on a thread of its own, so that a slow or failing sink delays nobody.
+// SinkThread: passes records to one sink in a separate thread, so that a slow or failing sink does not delay training.
 #pragma once
 
 #include <chrono>
@@ -14,22 +14,22 @@
 
 namespace danling::inline v0 {
 
-/// A record that is built when the first sink takes it, by that sink's thread.
+/// A record, or a function that builds it when the first sink takes it, in that sink's thread.
 class SinkItem {
  public:
   using Make = std::function<SinkRecord()>;
-  /// `final`: never dropped.
+  /// A final record is never dropped.
   explicit SinkItem(SinkRecord record, bool final = true);
-  /// It may be dropped. `bytes`: what it holds until it is built.
+  /// A record that is built later and may be dropped. `bytes` is the memory that `make` holds until then.
   SinkItem(Make make, std::size_t bytes);
   ~SinkItem();
   SinkItem(const SinkItem&) = delete;
   SinkItem& operator=(const SinkItem&) = delete;
 
   bool is_final() const { return final_; }
-  /// 0 for one that was given as a record.
+  /// Memory until the record is built; 0 if it was given.
   std::size_t bytes() const { return bytes_; }
-  /// Builds it once; from any thread. @throws what the function throws, each time
+  /// Builds the record in the first call. Thread-safe. @throws the exception of the function, in each call
   const SinkRecord& record() const;
 
  private:
@@ -41,37 +41,38 @@ class SinkItem {
 };
 
 struct SinkThreadOptions {
-  /// Records that wait; a further one is dropped, unless it is final. Those that are built later have a bound of their
-  /// own, so that tensors crowd out no numbers.
+  /// Maximum number of queued records; a further record is dropped unless it is final. Records that are built later
+  /// have the separate limit `capacity_bytes`, so that tensors do not displace numbers.
   std::size_t capacity = 4096;
   std::size_t capacity_bytes = std::size_t{256} << 20U;
-  /// Between attempts while the sink fails.
+  /// Wait between attempts while the sink fails.
   std::chrono::milliseconds retry = std::chrono::seconds(1);
 };
 
-/// Used by one thread, but for its own. The sink's thread lives from construction to close().
+/// Runs the sink's thread from construction to close(). All functions are for one calling thread.
 class SinkThread {
  public:
-  /// Receives warnings, from both threads; must be thread-safe.
+  /// Receives messages from both threads; must be thread-safe.
   using Log = std::function<void(LogLevel level, const std::string& text)>;
 
   SinkThread(std::shared_ptr<Sink> sink, Log log, SinkThreadOptions options = {});
-  /// Closes without waiting for a sink that hangs.
+  /// Closes; does not wait for a sink that hangs.
   ~SinkThread();
   SinkThread(const SinkThread&) = delete;
   SinkThread& operator=(const SinkThread&) = delete;
 
   const std::string& name() const { return name_; }
-  /// Begins the run, or returns to an earlier place of it.
+  /// Begins the run, or rolls it back to an earlier position.
   void begin(const RunInfo& run);
-  /// Takes no lock that the sink holds while it writes.
+  /// Queues a record. Never waits for a write of the sink.
   void post(const std::shared_ptr<const SinkItem>& item);
-  /// Waits until the sink has taken and flushed everything before. @return false after the time, or when the sink fails
+  /// Waits until the sink has written and flushed all earlier records. Returns false after `most`, or if the sink
+  /// fails.
   bool drain(std::chrono::milliseconds most);
-  /// From now on a record that fails has one more attempt. Does not wait.
+  /// Begins to close: from now on a failing record is tried only once more. Does not wait.
   void begin_close();
-  /// Waits for what is left, at most so long; logs what was lost. A sink that hangs keeps its thread. Safe to call
-  /// twice.
+  /// Waits at most `most` for the remaining records and logs the number of lost records. Detaches the thread of a sink
+  /// that hangs. Safe to call twice.
   void close(std::chrono::milliseconds most);
 
   std::int64_t num_written() const;

@@ -1,4 +1,4 @@
-// TensorBoardSink: the numbers of a run as TensorBoard reads them.
+// TensorBoardSink: writes the numbers of a run as event files of TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,29 @@
 
 namespace danling::inline v0 {
 
-/// Writes event files to `<run>/tensorboard/<timestamp>/`, without TensorBoard or Python. A run that resumes continues
-/// in the newest such directory that holds files of this class, so that TensorBoard shows all its attempts as one run,
-/// one curve each. Events of lines that the run does not continue from are cut off. Files of other writers there remain
-/// as they are.
+/// Writes event files to `<run>/tensorboard/<timestamp>/`, without TensorBoard or Python. A resumed run continues in
+/// the newest such directory with files of this class, so TensorBoard shows all attempts as one run. Removes events of
+/// lines after the resumed position. Does not change files of other writers.
 ///
-/// Every tag is written against the global step:
-/// - `<split>/<name>`: averages of a pass; `train_step/<name>`: of the last batch at a log boundary of training.
-///   DanLing writes both to the first, which makes a curve jump between the two, and those of a pass at the epoch.
+/// The step of every tag is the global step:
+/// - `<split>/<name>`: averages of a pass; `train_step/<name>`: the last batch at a log boundary of training. (DanLing
+///   writes both to the first tag, so its curves jump between the two, and uses the epoch as the step of averages.)
 /// - `telemetry/<split>/…` and `telemetry/train_step/…`: times, rates and memory.
 /// - `results/<split>/<name>`: the numbers of the best row, once, at the end of the run. The HPARAMS tab lists all
-///   scalars of the runs, in order of their tags, and shows the first.
-/// - `config`, `error`: texts. Histograms, texts and images have their names. `nonfinite/<histogram>` is how many
-///   numbers a histogram lacks, where it lacks some.
+///   scalars in the order of their tags and shows the first.
+/// - `config`, `error`: texts. Histograms, texts and images use their names as tags. `nonfinite/<histogram>` is the
+///   number of NaNs and infinities, if any.
 ///
-/// Nested names are joined by "/", elements of lists by position; arrays of more dimensions are left out. TensorBoard
-/// stores scalars as float32.
+/// "/" joins nested names; elements of lists have their position as name; arrays of more dimensions are omitted.
+/// TensorBoard stores scalars as float32.
 ///
-/// There is no `Experiment` of the hparams plugin: TensorBoard would use that of one run for all, and hide the
-/// parameters that it lacks; without one it collects those of all runs.
+/// Writes no `Experiment` of the hparams plugin: TensorBoard would use one run's for all runs and hide parameters that
+/// it lacks. Without it TensorBoard collects the parameters of all runs.
 class TensorBoardSink : public Sink {
  public:
   std::string name() const override { return "tensorboard"; }
   bool wants_histograms() const override { return true; }
-  /// @throws ConfigError for a run without a directory, Error when the files cannot be written.
+  /// @throws ConfigError for a run without a directory, Error if the files cannot be written
   std::int64_t begin(const RunInfo& run) override;
   void scalars(const ScalarRecord& record) override;
   void histogram(const HistogramRecord& record) override;
@@ -42,14 +41,14 @@ class TensorBoardSink : public Sink {
   void image(const ImageRecord& record) override;
   void end(const EndRecord& record) override;
 
-  /// Of the event files; empty before begin().
+  /// Directory of the event files; empty before begin().
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
   double wall_time(double time);
   void append(const std::string& event);
 
-  std::string attempt_;  // its timestamp
+  std::string attempt_;  // timestamp of the attempt
   std::filesystem::path directory_;
   std::unique_ptr<formats::EventFileWriter> writer_;
   std::vector<std::string> train_splits_;

@@ -1,4 +1,4 @@
-// Readable numbers, durations and tables.
+// Formats numbers, durations and tables for readers.
 #pragma once
 
 #include <cstdint>
@@ -8,44 +8,45 @@
 
 namespace danling::inline v0 {
 
-/// `0:42`, `12:05`, `1:02:03`, `2d 03:04:05`; rounded to seconds. Negative or not finite: `?`.
+/// Returns `0:42`, `12:05`, `1:02:03` or `2d 03:04:05`, rounded to seconds; `?` if negative or not finite.
 std::string format_duration(double seconds);
-/// `1,234,567`.
+/// Returns a text such as `1,234,567`.
 std::string format_count(std::int64_t count);
-/// Four decimal places, or an exponent up to 0.001 and from a million: `0.1234`, `12.5000`, `1.0e-03`, `1.235e+07`,
-/// `nan`.
+/// Formats with four decimal places, or with an exponent up to 0.001 and from a million: `0.1234`, `12.5000`,
+/// `1.0e-03`, `1.235e+07`, `nan`.
 std::string format_number(double value);
-/// `512 B`, `45.2 MiB`.
+/// Returns a text such as `512 B` or `45.2 MiB`.
 std::string format_bytes(std::uint64_t bytes);
-/// Terminal columns of `text`, which is UTF-8: 2 for an East Asian wide character or an emoji, 0 for a combining one.
-/// An emoji of several characters counts once, as newer terminals show it. A control character or stray byte counts 1.
+/// Returns the terminal columns of UTF-8 text: 2 for an East Asian wide character or an emoji, 0 for a combining
+/// character, 1 for a control character or invalid byte. An emoji of several characters counts once, as in newer
+/// terminals.
 std::size_t text_width(std::string_view text);
-/// The beginning of `text` that fits `columns`, as one line without control characters, which become spaces; stray
-/// bytes become U+FFFD.
+/// Returns the beginning of `text` that fits `columns`, as one line: control characters become spaces, invalid bytes
+/// U+FFFD.
 std::string cut_to_width(std::string_view text, std::size_t columns);
 
-/// Whether the locale's variables (LC_ALL, LC_CTYPE, LANG) specify UTF-8.
+/// Returns true if the locale (LC_ALL, LC_CTYPE, LANG) specifies UTF-8.
 bool locale_is_utf8();
 
-/// A table with aligned columns. Columns of only numbers are right-aligned.
+/// A table with aligned columns. Columns with only numbers are right-aligned.
 class TextTable {
  public:
   enum class Style {
-    /// Columns separated by two spaces, with dashes under the names.
+    /// Two spaces between columns, dashes under the names.
     plain,
-    /// Boxes drawn with lines.
+    /// Lines around cells.
     box,
   };
 
   explicit TextTable(std::vector<std::string> columns);
-  /// @throws StateError when the number of cells differs from that of the columns.
+  /// @throws StateError if the numbers of cells and columns differ
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
 
-  /// Lines separated by line feeds, none at the end.
+  /// Returns the table. Line feeds separate the lines; there is none at the end.
   std::string text(Style style = Style::plain) const;
 
-  /// `box` when locale_is_utf8(), else `plain`.
+  /// Returns `box` if locale_is_utf8(), else `plain`.
   static Style style_of_terminal();
 
  private:

@@ -1,4 +1,4 @@
-// WandbSink: the run as an offline run of Weights & Biases, which `wandb sync` uploads.
+// WandbSink: writes an offline run of Weights & Biases, which `wandb sync` uploads.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace danling::inline v0 {
 
-/// As the specification's `wandb` section; empty values have the defaults of init_wandb.
+/// Options as in the `wandb` section of the config; empty values have the defaults of DanLing's init_wandb.
 struct WandbOptions {
   std::string project = {};  ///< default: the lineage
-  std::string entity = {};   ///< default: that of who uploads
+  std::string entity = {};   ///< default: that of the uploading user
   std::string group = {};    ///< default: the experiment
   std::string name = {};     ///< default: the run's id
   std::string job_type = {};
   std::vector<std::string> tags = {};
-  std::filesystem::path dir = {};  ///< holds `wandb/offline-run-…`; default: the run's directory
-  /// `offline` (also when empty), or `disabled`, which writes nothing. There is no client of the server: `online` is
-  /// refused.
+  std::filesystem::path dir = {};  ///< parent of `wandb/offline-run-…`; default: the run's directory
+  /// `offline` (the default), or `disabled`, which writes nothing. `online` is refused, since there is no client for
+  /// the server.
   std::string mode = {};
-  std::string git_commit = {}, git_remote = {};  ///< of the code, for display
+  std::string git_commit = {}, git_remote = {};  ///< commit and remote of the code, for display
 };
 
-/// Writes `<dir>/wandb/offline-run-<start>-<id>/run-<id>.wandb`, read back with wandb 0.31.0: the numbers under the
-/// names that TensorBoard has, the config, the latest values and `results/…` as summary, the exit code.
+/// Writes `<dir>/wandb/offline-run-<start>-<id>/run-<id>.wandb` (tested with wandb 0.31.0): numbers with the same names
+/// as in TensorBoard, the config, the latest values and `results/…` as summary, and the exit code.
 ///
-/// A run of Weights & Biases has one row for each step, and steps never go back. So records of one step are one row, in
-/// which later values replace earlier ones; it is written when a record of a later step comes, and at the end. Records
-/// of an earlier step (an older checkpoint evaluated afterwards) are left out, as wandb does.
+/// A run of Weights & Biases has one row per step, and steps never decrease. So the records of one step form one row,
+/// in which later values replace earlier ones; the row is written at the first record of a later step and at the end.
+/// Records of an earlier step (an older checkpoint evaluated afterwards) are dropped, as wandb does.
 ///
-/// A run that resumes goes on in its directory: the file is built anew from metrics.jsonl, beside the old one, which it
-/// replaces when all lines are in it. A run that starts afresh is another run.
+/// A resumed run continues in its directory: the sink rebuilds the file from metrics.jsonl beside the old file and
+/// replaces it when all lines are written. A fresh start is another run.
 class WandbSink : public Sink {
  public:
   /// @throws ConfigError for another mode
@@ -50,7 +50,7 @@ class WandbSink : public Sink {
  private:
   class File;
   WandbOptions options_;
-  std::unique_ptr<File> file_;  // null when disabled
+  std::unique_ptr<File> file_;  // null if disabled
 };
 
 }  // namespace danling::inline v0
