@@ -97,7 +97,7 @@ std::optional<std::int64_t> Arguments::integer(std::string_view option, std::int
 
 void Arguments::expect(std::size_t count, std::string_view what) const {
   check<ConfigError>(positional_.size() == count, command_, "expected ", what, ", got ", positional_.size(),
-                     " arguments; --help shows the command's form");
+                     " arguments; --help shows the usage");
 }
 
 std::string describe(std::initializer_list<Option> options) {

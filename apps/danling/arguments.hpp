@@ -12,20 +12,20 @@
 
 namespace danling_command {
 
-/// One option of a command.
+/// An option of a command.
 struct Option {
-  std::string_view name;        ///< with its dashes
-  std::string_view value = {};  ///< name of the value in the help; empty for a switch
+  std::string_view name;        ///< including the dashes
+  std::string_view value = {};  ///< name of the value in the help; empty for an option without a value
   std::string_view help = {};
   bool repeatable = false;
 };
 
-/// Positional arguments and options in any order; `--name value` and `--name=value` are the same, and words after `--`
-/// are not parsed. A value that begins with two dashes needs the form `--name=value`. @throws danling::ConfigError that
-/// names the nearest option for an unknown one, and for an option that is given twice or lacks its value
+/// Parses positional arguments and options in any order. `--name value` and `--name=value` are equal; a value that
+/// begins with two dashes needs the second form. Words after `--` are not parsed. @throws danling::ConfigError for an
+/// unknown option, with the nearest known one, and for an option that is repeated or lacks its value
 class Arguments {
  public:
-  /// `command` is the name in messages.
+  /// `command` is its name in messages.
   Arguments(std::string_view command, std::span<const std::string> words, std::initializer_list<Option> options);
 
   const std::vector<std::string>& positional() const { return positional_; }
@@ -39,7 +39,7 @@ class Arguments {
   std::optional<double> number(std::string_view option) const;
   /// The value as a whole number of at least `minimum`. @throws danling::ConfigError
   std::optional<std::int64_t> integer(std::string_view option, std::int64_t minimum) const;
-  /// @throws danling::ConfigError when there are not exactly `count` positional arguments; `what` names them
+  /// @throws danling::ConfigError unless there are exactly `count` positional arguments; `what` names them
   void expect(std::size_t count, std::string_view what) const;
 
  private:
@@ -49,7 +49,7 @@ class Arguments {
   std::vector<std::pair<std::string, std::string>> values_;
 };
 
-/// The options in lines of a help text.
+/// Formats the options as lines of a help text.
 std::string describe(std::initializer_list<Option> options);
 
 }  // namespace danling_command

@@ -84,12 +84,12 @@ DType floating_dtype(const std::string& name) {
 
 std::span<const std::byte> cast_elements(std::span<const std::byte> elements, DType from, DType to,
                                          std::vector<std::byte>& buffer) {
-  // One piece is faster than synchronizing threads.
+  // For small pieces one thread is faster than synchronizing several.
   [[maybe_unused]] static const bool one_thread = (at::set_num_threads(1), true);
   const auto count = elements.size() / danling::formats::dtype_size(from);
   buffer.resize(count * danling::formats::dtype_size(to));
   const auto size = static_cast<std::int64_t>(count);
-  // from_blob takes no const pointer, but only reads here.
+  // from_blob has no overload for const pointers; the memory is only read.
   const at::Tensor source = at::from_blob(const_cast<std::byte*>(elements.data()), {size}, scalar_type(from));
   at::from_blob(buffer.data(), {size}, scalar_type(to)).copy_(source);
   return buffer;

@@ -1,4 +1,4 @@
-// danling ckpt: finds the command of its name.
+// danling ckpt: dispatches to its commands.
 #include "ckpt.hpp"
 
 #include "commands.hpp"
@@ -20,8 +20,8 @@ int ckpt(std::span<const std::string> words) {
   return dispatch(
       "danling ckpt",
       "Reads files of torch.save and danling (.pth, .pt, .bin), safetensors files, and directories of shards of\n"
-      "danling and torch.distributed.checkpoint, detected by content; `latest` stands for `latest.pointer`.\n"
-      "No code in a file is run, and no file is held in memory as a whole.\n",
+      "danling and torch.distributed.checkpoint, detected by content; `latest` means `latest.pointer`.\n"
+      "Runs no code from files and never loads a whole file into memory.\n",
       kCommands, words);
 }
 

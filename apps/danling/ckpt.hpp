@@ -18,33 +18,36 @@ int ckpt_verify(std::span<const std::string> words);
 int ckpt_diff(std::span<const std::string> words);
 int ckpt_convert(std::span<const std::string> words);
 
-/// Bytes of tensors that a command holds at once.
+/// Bytes of tensors that a command reads at a time.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 
-/// Files in `directory` with the extension of a checkpoint, sorted by name; without temporaries.
-/// @throws danling::CheckpointError when there are none
+/// Returns the files in `directory` with the extension of a checkpoint, sorted by name, without temporary files.
+/// @throws danling::CheckpointError if there are none
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory);
 
-/// `words` with each directory replaced by the checkpoints in it. @throws danling::CheckpointError for a missing file
+/// Returns `words` as paths, with each directory replaced by its checkpoints. @throws danling::CheckpointError for a
+/// missing file
 std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>& words);
 
-/// The leaves of `file` at or below `key`. @throws danling::ConfigError that lists the top keys when there are none
+/// Returns the leaves of `file` at or below `key`. @throws danling::ConfigError, which lists the top keys, if there are
+/// none
 std::vector<Leaf> leaves_below(const TensorFile& file, const std::string& key);
 
-/// `512 B`, `1.5 kB`, `407.1 MB`: powers of 1,000.
+/// Returns a text such as `512 B`, `1.5 kB` or `407.1 MB`, by powers of 1,000.
 std::string bytes_text(std::uint64_t bytes);
-/// A count with its noun: `1 tensor`, `3 tensors`.
+/// Returns a count and its noun, such as `1 tensor` or `3 tensors`.
 std::string count_text(std::uint64_t count, std::string_view what);
-/// `[3, 4]`
+/// Returns a shape such as `[3, 4]`.
 std::string shape_text(const TensorRecord& record);
-/// A value that is not a tensor, in one line; a longer list than `most` items as its first items and their number.
+/// Formats a value that is not a tensor on one line. A list of more than `most` items shows the first ones and the
+/// total number.
 std::string value_text(const RecordTree& value, std::size_t most);
-/// `integer`, `string` ...
+/// Returns the kind of a value, such as `integer` or `string`.
 std::string kind_text(const RecordTree& value);
 
-/// A key or text of a file, safe for a terminal: control characters escaped; `(root)` for the empty key.
+/// Makes a key or text safe for a terminal by escaping control characters; returns `(root)` for the empty key.
 std::string printable(std::string_view text);
-/// Prints rows with their columns below one another; a column of `right` is aligned to the right.
+/// Prints rows with aligned columns; columns marked in `right` are right-aligned.
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right);
 
 }  // namespace danling_command

@@ -20,7 +20,7 @@ struct Side {
   TensorFile file;
   std::vector<Leaf> leaves;
   bool has_key = true;
-  std::unordered_map<std::string_view, std::vector<std::size_t>> by_key;  // leaves, by their paths
+  std::unordered_map<std::string_view, std::vector<std::size_t>> by_key;  // indices of leaves by path
 
   Side(const std::filesystem::path& path, const std::string& key) : file(path), leaves(leaves_of(file.tree())) {
     has_key = key.empty() ||
@@ -82,8 +82,8 @@ class Comparison {
   FileComparison take() { return {std::move(out_), compared_}; }
 
  private:
-  // Pairs each leaf of A with a leaf of B. Several may have one path ("a.b" and "b" in "a"): pairs those in the same
-  // place first, then the others in order.
+  // Pairs each leaf of A with a leaf of B. Several leaves may have one path ("a.b", and "b" in "a"): pairs leaves with
+  // equal places first, then the others in order.
   std::vector<std::optional<std::size_t>> partners_of_a() const {
     std::vector<std::optional<std::size_t>> out(a_.leaves.size());
     for (const auto& entry : a_.by_key) {
@@ -165,7 +165,7 @@ class Comparison {
     return element_distance(a.dtype, left, b.dtype, right) > tolerance_.value_or(0);
   }
 
-  // Compares dimensions along which both repeat one element once, and counts all of their elements.
+  // Compares repeated elements once along dimensions that both tensors repeat, but counts all of them.
   std::uint64_t reduce(const std::string& key, TensorRecord& a, TensorRecord& b) const {
     const auto left = without_repetitions(a).first.sizes;
     const auto right = without_repetitions(b).first.sizes;

@@ -29,7 +29,7 @@ const std::initializer_list<Option> kOptions = {
     {"--dtype", "TYPE", "convert floating-point tensors to this type: float32, bfloat16, float16, ..."},
     {"--map", "OLD=NEW", "rename the prefix OLD of names to NEW; repeatable", true},
     {"--force", "", "replace OUT if it exists"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
 using Identity =
     std::tuple<std::size_t, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, DType, bool, bool>;
@@ -52,7 +52,7 @@ void check_stopped() {
   }
 }
 
-// The tensor's elements in row-major order, as elements of `to`.
+// Passes the elements of a tensor in row-major order, converted to `to`, to the sink.
 void stream_elements(TensorFile& file, const TensorRecord& record, DType to, const PieceSink& sink) {
   ElementStream stream(file, record);
   std::vector<std::byte> buffer;
@@ -87,7 +87,8 @@ void write_safetensors(TensorFile& file, const std::vector<std::pair<std::string
   });
 }
 
-// One storage of a new .pth archive: an old one, its elements cast where `from` and `to` differ, or one tensor alone.
+// One storage of a new .pth archive: an old storage, with its elements cast if `from` and `to` differ, or a single
+// tensor.
 struct NewStorage {
   std::size_t storage = 0;
   std::optional<TensorRecord> alone;
@@ -124,7 +125,7 @@ class PthPlan {
  private:
   struct Use {
     std::optional<DType> first;
-    bool mixed = false;  // tensors of several types view it
+    bool mixed = false;  // tensors of several types share it
   };
 
   std::size_t add(const Identity& identity, NewStorage storage) {
@@ -138,7 +139,7 @@ class PthPlan {
   TensorRecord place(TensorRecord record) {
     const DType to = output_type(record, dtype_);
     if (to != record.dtype && uses_[record.storage].mixed) {
-      // Other views need the storage as it is.
+      // Other views need the storage unchanged.
       const Identity identity = identity_of(record);
       const std::uint64_t bytes = num_elements(record) * dtype_size(to);
       const std::size_t number = add(identity, {record.storage, record, record.dtype, to, bytes});
@@ -235,12 +236,12 @@ int ckpt_convert(std::span<const std::string> words) {
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt convert IN OUT [options]\n\n"
-        "Writes OUT in the format of its ending: .pth or .pt (torch.load), .safetensors. OUT appears whole or not at\n"
-        "all. Tied weights stay tied. A .pth keeps the tree and shared memory; a safetensors file is a flat map "
+        "Writes OUT in the format of its ending: .pth or .pt (torch.load), .safetensors. Writes OUT atomically.\n"
+        "Tied weights stay tied. A .pth keeps the tree and shared memory; a safetensors file is a flat map "
         "of\n"
         "tensors, keys joined by dots, each in row-major order. --map makes a .pth a flat map too.\n\n%s\n"
         "Example: danling ckpt convert best.pth model.safetensors --part ema --dtype bfloat16 --map module.=\n"
-        "Exit code: 0; 2 for an error, 128 and its number for a signal that stopped it; OUT is then unchanged.\n",
+        "Exit code: 0; 2 after an error, 128 + signal after a signal; OUT is then unchanged.\n",
         describe(kOptions).c_str());
     return 0;
   }
@@ -252,7 +253,7 @@ int ckpt_convert(std::span<const std::string> words) {
   danling::check<danling::ConfigError>(ending == ".pth" || ending == ".pt" || ending == ".safetensors", where,
                                        "expected OUT with the ending .pth, .pt or .safetensors, got ",
                                        quote(out_path.string()));
-  // The new file is renamed to OUT, which would replace a device or a pipe.
+  // Renaming the new file to OUT would replace a device or a pipe.
   danling::check<danling::ConfigError>(!std::filesystem::exists(out_path) || std::filesystem::is_regular_file(out_path),
                                        where, "expected a new file, got ", quote(out_path.string()),
                                        ", which is not a regular file");

@@ -12,11 +12,11 @@ namespace danling_command {
 namespace {
 
 const std::initializer_list<Option> kOptions = {
-    {"--tolerance", "X", "numbers that are at most this far apart count as the same (default: the same bits)"},
+    {"--tolerance", "X", "maximum distance of equal numbers (default: compare bits)"},
     {"--any-dtype", "", "compare tensors of different types by value"},
     {"--key", "PREFIX", "compare only values below this key, in files that have it; names omit it"},
     {"--json", "", "print JSON for programs"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
 Json json_of(const FileDifference& difference) {
   Json out = {{"key", difference.key}, {"kind", difference.kind}};
@@ -42,10 +42,10 @@ int ckpt_diff(std::span<const std::string> words) {
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt diff A B [options]\n\n"
-        "One line per difference: keys that only one has, kinds, types, shapes, values, elements. The order of keys,\n"
-        "the layout of tensors in the file, shared memory and requires_grad are ignored.\n\n%s\n"
+        "Prints one line per difference: keys that only one file has, kinds, types, shapes, values, elements. Ignores\n"
+        "the order of keys, the layout of tensors in the file, shared memory and requires_grad.\n\n%s\n"
         "Example: danling ckpt diff latest.pth model.safetensors --key model\n"
-        "Exit code: 0 when they are the same, 1 when they differ, 2 for an error, such as a damaged file.\n",
+        "Exit code: 0 if the files are equal, 1 if they differ, 2 after an error, such as a damaged file.\n",
         describe(kOptions).c_str());
     return 0;
   }

@@ -9,13 +9,13 @@ namespace danling_command {
 
 using Json = nlohmann::ordered_json;
 
-/// The number, or its name as text where JSON has none (`nan`, `inf`).
+/// Returns the number, or for non-finite numbers, which JSON lacks, a text (`nan`, `inf`).
 Json json_number(double value);
-/// A value that is not a tensor. Bytes become their number: `{"bytes": 12}`.
+/// Converts a value that is not a tensor. Bytes become their count: `{"bytes": 12}`.
 Json json_value(const RecordTree& value);
-/// `key`, `dtype`, `shape`, `bytes` of a tensor; `key`, `kind`, `value` of anything else.
+/// Returns `key`, `dtype`, `shape` and `bytes` of a tensor; `key`, `kind` and `value` of other leaves.
 Json json_leaf(const Leaf& leaf);
-/// `file`, `format`, `bytes`.
+/// Returns `file`, `format` and `bytes`.
 Json json_file(const TensorFile& file);
 void print_json(const Json& json);
 

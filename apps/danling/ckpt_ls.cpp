@@ -20,11 +20,11 @@ namespace {
 using danling::concat;
 
 const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for programs"},
-                                                {"--help", "", "print this"}};
+                                                {"--help", "", "print this text"}};
 
 struct FileLine {
   std::string name;
-  std::string kind;  // run, model, weights, other; empty when it cannot be read
+  std::string kind;  // run, model, weights or other; empty if the file cannot be read
   std::string reason;
   std::uint64_t bytes = 0;
   std::int64_t modified = 0;
@@ -49,7 +49,7 @@ std::string kind_of(const RecordTree& tree) {
   return leaves.empty() ? "other" : "weights";
 }
 
-// An integer in a map of the tree, of any writer.
+// Returns an integer in a map of the tree.
 std::optional<std::int64_t> integer_at(const RecordTree* tree, const char* key) {
   const RecordTree* found = tree != nullptr && tree->is_map() ? tree->find(key) : nullptr;
   return found != nullptr && found->is_integer() ? std::optional(found->integer()) : std::nullopt;
@@ -95,7 +95,7 @@ std::vector<FileLine> describe_directory(const std::filesystem::path& directory)
     struct stat status {};
     const bool sharded = is_sharded_path(path);
     if (::stat(sharded ? danling::formats::resolve_dcp(path).c_str() : path.c_str(), &status) != 0) {
-      continue;  // removed since then: a run is active in this directory
+      continue;  // removed meanwhile by an active run
     }
     const auto [found, added] = first.try_emplace({status.st_dev, status.st_ino}, out.size());
     FileLine line = added ? describe_file(path) : out[found->second];
@@ -176,12 +176,12 @@ int ckpt_ls(std::span<const std::string> words) {
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt ls FILE|DIRECTORY...\n\n"
-        "Of a file one line per value: key, type, shape or value, size. Of a directory one line per checkpoint: name,\n"
-        "kind (run, model, weights, other), size, age, the epochs and steps that the run had done, and which names "
-        "are\n"
-        "links to one file.\n\n%s\n"
+        "For a file, prints one line per value: key, type, shape or value, size. For a directory, prints one line per\n"
+        "checkpoint: name, kind (run, model, weights, other), size, age, epoch and step of the run, and other names "
+        "of\n"
+        "the same file.\n\n%s\n"
         "Example: danling ckpt ls runs/mnist/checkpoints\n"
-        "Exit code: 0; 1 when a file of a directory cannot be read; 2 for any other error.\n",
+        "Exit code: 0; 1 if a file in a directory cannot be read; 2 after any other error.\n",
         describe(kOptions).c_str());
     return 0;
   }

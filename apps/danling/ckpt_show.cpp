@@ -22,9 +22,9 @@ const std::initializer_list<Option> kOptions = {
     {"--values", "", "also the first elements of tensors, and lists and texts in full"},
     {"--stats", "", "minimum, maximum, mean and the number of infinities and NaNs of every tensor"},
     {"--json", "", "print JSON for programs"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
-// Elements of a tensor that --values prints.
+// Number of elements per tensor that --values prints.
 constexpr std::uint64_t kMaxElements = 8;
 
 std::string elements_text(TensorFile& file, const TensorRecord& record) {
@@ -38,7 +38,7 @@ std::string elements_text(TensorFile& file, const TensorRecord& record) {
   return num_elements(record) > kMaxElements ? out + ", ..." : out;
 }
 
-// Counts an element once that a stride of 0 repeats.
+// Counts an element that a stride of 0 repeats only once.
 ElementStatistics statistics_of(TensorFile& file, const TensorRecord& record, const std::string& path) {
   check_overlap(file, record, path);
   ElementStatistics out;
@@ -135,7 +135,7 @@ struct Totals {
   std::uint64_t tensors = 0;
   std::uint64_t elements = 0;
   std::uint64_t values = 0;
-  std::uint64_t bytes = 0;  // of storages; shared ones count once
+  std::uint64_t bytes = 0;  // size of all storages; counts shared storages once
 };
 
 Totals totals_of(const TensorFile& file, const std::vector<Leaf>& leaves) {
@@ -196,10 +196,10 @@ int ckpt_show(std::span<const std::string> words) {
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt show FILE [options]\n\n"
-        "The tree of a file: keys, types, shapes, sizes, and all values that are not tensors of several "
+        "Prints the tree of a file: keys, types, shapes, sizes, and all values except tensors of several "
         "elements.\n\n%s\n"
         "Example: danling ckpt show latest.pth --key model --stats\n"
-        "Exit code: 0; 2 for an error.\n",
+        "Exit code: 0; 2 after an error.\n",
         describe(kOptions).c_str());
     return 0;
   }

@@ -1,4 +1,4 @@
-// Shared file search and text output of the commands of `danling ckpt`.
+// Functions that the commands of `danling ckpt` share: search of files, text output.
 #include <algorithm>
 #include <cstdio>
 #include <system_error>

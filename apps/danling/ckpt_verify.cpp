@@ -11,7 +11,7 @@ namespace danling_command {
 namespace {
 
 const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for programs"},
-                                                {"--help", "", "print this"}};
+                                                {"--help", "", "print this text"}};
 
 struct Verdict {
   std::string checked;  // display text of the checks
@@ -49,14 +49,14 @@ int ckpt_verify(std::span<const std::string> words) {
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt verify FILE|DIRECTORY...\n\n"
-        "Reads every byte and checks what the file has to check it with: hashes and CRCs of danling's files, CRCs of\n"
-        "torch.save's; of safetensors files that danling did not write, and of archives written without CRCs\n"
-        "(torch.serialization.set_crc32_options), the structure alone, since they have no checksums. Of a directory "
-        "of\n"
-        "shards every file, by danling's hashes or the CRCs of Python's archives.\n"
+        "Reads every byte and verifies all checksums: hashes and CRCs in files of danling, CRCs in files of "
+        "torch.save.\n"
+        "Other safetensors files, and archives written without CRCs (torch.serialization.set_crc32_options), have no\n"
+        "checksums; of these it checks only the structure. In a directory of shards it verifies every file, by\n"
+        "danling's hashes or the CRCs of Python's archives.\n"
         "\n%s\n"
         "Example: danling ckpt verify runs/mnist/checkpoints\n"
-        "Exit code: 0 when all are sound, 1 when one is damaged, 2 for any other error, such as a missing file.\n",
+        "Exit code: 0 if all files are intact, 1 if one is damaged, 2 after any other error, such as a missing file.\n",
         describe(kOptions).c_str());
     return 0;
   }

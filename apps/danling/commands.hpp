@@ -7,7 +7,7 @@
 
 namespace danling_command {
 
-/// A command takes the words after its name and returns the exit code. @throws danling::Error for bad input
+/// A command: takes the words after its name and returns the exit code. @throws danling::Error for invalid input
 using Command = int (*)(std::span<const std::string> words);
 
 struct CommandEntry {
@@ -16,21 +16,21 @@ struct CommandEntry {
   std::string_view help;
 };
 
-/// Runs the one of `entries` that the first word names, with the others; without one, and for --help, prints `about`
-/// and the list. `command` is the name in messages. @throws danling::ConfigError for another word
+/// Runs the entry that the first word names, with the other words. Without words, or for --help, prints `about` and the
+/// list of entries. `command` is the name in messages. @throws danling::ConfigError for an unknown word
 int dispatch(std::string_view command, std::string_view about, std::span<const CommandEntry> entries,
              std::span<const std::string> words);
 
-/// Inspects, compares, verifies and converts checkpoints of any origin.
+/// Inspects, compares, verifies and converts checkpoints of danling and Python.
 int ckpt(std::span<const std::string> words);
 
-/// Starts several processes of a program, which act as one, and ends them together.
+/// Starts several processes of a program as one job and ends them together.
 int launch(std::span<const std::string> words);
 
 /// Draws and compares the schedules of a pipeline of a model.
 int pipeline(std::span<const std::string> words);
 
-/// Prints where the time of a profiler's trace goes.
+/// Prints which operators, ranges and kernels take the time of a profiler trace.
 int profile(std::span<const std::string> words);
 
 /// Writes one HTML page with the curves, configs and results of runs.
@@ -39,10 +39,10 @@ int report(std::span<const std::string> words);
 /// Lists, shows, compares and removes the directories of runs.
 int runs(std::span<const std::string> words);
 
-/// Draws the learning rates that a config asks for.
+/// Draws the learning rates of a config.
 int schedule(std::span<const std::string> words);
 
-/// Restarts a program that died or hangs, and gives up after failures without progress.
+/// Restarts a program that dies or hangs, and gives up after failures without progress.
 int supervise(std::span<const std::string> words);
 
 /// Tries values of config keys of a program, several processes at a time.
@@ -51,10 +51,10 @@ int sweep(std::span<const std::string> words);
 /// Runs a program without and with interruptions, and compares the results.
 int verify_resume(std::span<const std::string> words);
 
-/// Serves the page of `report` on this machine while runs train.
+/// Serves the page of `report` on this machine and updates it while runs train.
 int watch(std::span<const std::string> words);
 
-/// The command of this name; null where this build has none.
+/// Returns the command of this name; null if this build lacks it.
 Command find_command(std::string_view name);
 
 }  // namespace danling_command

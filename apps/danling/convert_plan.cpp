@@ -14,7 +14,7 @@ using danling::quote;
 
 namespace {
 
-// The value whose keys, joined by dots, are `key`.
+// Returns the value whose keys, joined by dots, equal `key`.
 const RecordTree* find_exact(const RecordTree& tree, std::string_view key) {
   if (!tree.is_map()) {
     return nullptr;

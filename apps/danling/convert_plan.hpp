@@ -1,4 +1,4 @@
-// Selection and renaming of tensors for `danling ckpt convert`.
+// Selects and renames tensors for `danling ckpt convert`.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace danling_command {
 
-/// The part of the tree at or below `key`; the whole tree for an empty key. Names omit the key.
-/// @throws danling::ConfigError that lists the top keys when there is nothing
+/// Returns the part of the tree at or below `key`, or the whole tree for an empty key. Names omit the key.
+/// @throws danling::ConfigError, which lists the top keys, if there is none
 RecordTree select(const TensorFile& file, const std::string& key);
 
-/// Tensors by name: flattens the maps of `tree` with dots, then renames: the first mapping whose first text is a prefix
-/// of the name replaces it by its second. `why` is the reason for a flat map.
-/// @throws danling::CheckpointError with the key of a value that is not a tensor, or of a duplicate name;
-/// danling::ConfigError with a mapping that fits no name
+/// Flattens the maps of `tree` to names joined by dots, then renames: the first mapping whose first text is a prefix of
+/// a name replaces this prefix by its second text. `why` is the reason for a flat map, for messages.
+/// @throws danling::CheckpointError for a value that is not a tensor and for a duplicate name, danling::ConfigError for
+/// a mapping that fits no name
 std::vector<std::pair<std::string, TensorRecord>> flatten(
     const RecordTree& tree, const std::vector<std::pair<std::string, std::string>>& mappings, const std::string& why);
 
-/// `OLD=NEW` as a pair. @throws danling::ConfigError
+/// Parses `OLD=NEW`. @throws danling::ConfigError
 std::pair<std::string, std::string> parse_mapping(const std::string& text);
 
 }  // namespace danling_command

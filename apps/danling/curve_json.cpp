@@ -36,7 +36,7 @@ void append_list(std::string& out, std::string_view name, const Range& range, co
   out += ']';
 }
 
-/// The extreme values of each bucket, and the last value: all as they were logged.
+/// Returns the extreme points of each bucket and the last point, as logged.
 std::vector<CurvePoint> points_of(const Curve& curve) {
   std::vector<CurvePoint> out;
   for (const CurveBucket& bucket : curve.buckets) {
@@ -81,7 +81,7 @@ void append_curve(std::string& out, const Curve& curve) {
       bad.push_back(&bucket);
     }
   }
-  if (points.size() < curve.count) {  // smoothing must not favour the extremes
+  if (points.size() < curve.count) {  // means too, so that smoothing does not favour the extremes
     append_list(out, "mean_steps", full,
                 [&](const CurveBucket* bucket) { return (bucket->lowest.step + bucket->highest.step) / 2; });
     append_list(out, "means", full, [](const CurveBucket* bucket) { return bucket->mean(); });

@@ -1,4 +1,4 @@
-// Curves as the JSON that the page draws.
+// Converts curves to JSON for the page.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace danling_command {
 
-/// Appends one curve as an object: exact points in the order of steps, means of buckets, non-finite values.
+/// Appends a curve as an object: exact points in the order of steps, means of buckets, non-finite values.
 void append_curve(std::string& out, const danling::Curve& curve);
 
-/// `text` as a JSON string, with bytes that are no UTF-8 replaced.
+/// Returns `text` as a JSON string; replaces bytes that are not UTF-8.
 std::string json_string(const std::string& text);
 
 }  // namespace danling_command

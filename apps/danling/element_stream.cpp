@@ -1,4 +1,4 @@
-// Reads tensors of any strides as pieces of elements in row-major order.
+// ElementStream: reads the elements of a tensor with any strides, piece by piece in row-major order.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace {
 
 bool is_complex(DType dtype) { return dtype >= DType::complex32; }
 
-// Negates a number of `bytes` bytes. Floating-point numbers have their sign in the last bit; integers do not.
+// Negates a floating-point number, whose sign is the last bit. (Integers are different.)
 void flip_sign(std::span<std::byte> number) { number.back() ^= std::byte{0x80}; }
 
 }  // namespace

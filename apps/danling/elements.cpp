@@ -24,10 +24,10 @@ T load(const std::byte* from) {
   return out;
 }
 
-// Meaning of the largest exponent.
+// The meaning of the largest exponent.
 enum class Top { ieee, nan_only, minus_zero_is_nan };
 
-// A number of sign, `exponent_bits` and `mantissa_bits`.
+// Decodes a number that consists of a sign, `exponent_bits` and `mantissa_bits`.
 double small_float(unsigned bits, int exponent_bits, int mantissa_bits, int bias, Top top) {
   const unsigned mantissa_mask = (1U << mantissa_bits) - 1;
   const unsigned exponent_mask = (1U << exponent_bits) - 1;
@@ -102,7 +102,7 @@ Scalar decode(DType dtype, const std::byte* from) {
   return kNan;
 }
 
-// Doubles cannot order all integers of 64 bits.
+// Compares as integers, since doubles cannot order all integers of 64 bits.
 bool integer_less(const Scalar& a, const Scalar& b) {
   if (const auto* number = std::get_if<std::int64_t>(&a)) {
     return *number < std::get<std::int64_t>(b);
@@ -134,7 +134,7 @@ double real_distance(double a, double b) {
   return std::isfinite(a) && std::isfinite(b) ? distance : kInfinity;
 }
 
-// Formats types up to 4 bytes as float: as double they would show digits that the type does not have.
+// Formats types up to 4 bytes as float; as double they would show digits that the type does not have.
 std::string real_text(double value, bool wide) {
   if (wide || !std::isfinite(value)) {
     return danling::to_text(value);
@@ -170,7 +170,7 @@ std::string element_text(DType dtype, const std::byte* element) {
 double element_distance(DType a_type, const std::byte* a, DType b_type, const std::byte* b) {
   const Scalar left = decode(a_type, a);
   const Scalar right = decode(b_type, b);
-  // Doubles have too few digits for the difference of large integers.
+  // Subtracts as integers, since doubles have too few digits for large integers.
   if (left.index() == right.index()) {
     if (const auto* number = std::get_if<std::int64_t>(&left)) {
       const auto other = std::get<std::int64_t>(right);

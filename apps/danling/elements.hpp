@@ -1,4 +1,4 @@
-// Elements of tensors as numbers and text. No LibTorch.
+// Converts elements of tensors to numbers and text, without LibTorch.
 #pragma once
 
 #include <array>
@@ -13,20 +13,20 @@ namespace danling_command {
 
 using danling::formats::DType;
 
-/// An element as text: the shortest that parses to the same element, `nan`, `inf`, `1.0-2.0j`.
+/// Returns the shortest text that parses to the same element, `nan`, `inf`, or a text such as `1.0-2.0j`.
 std::string element_text(DType dtype, const std::byte* element);
 
-/// Distance of two elements: 0 when both are the same infinity or both not numbers, infinity when only one is.
-/// For complex numbers the modulus of the difference.
+/// Returns the distance of two elements: 0 if both are NaN or the same infinity, infinity if only one is. For complex
+/// numbers, the modulus of the difference.
 double element_distance(DType a_type, const std::byte* a, DType b_type, const std::byte* b);
 
-/// Statistics over the elements of one tensor; for complex numbers, over their moduli.
+/// Statistics over the elements of one tensor; for complex numbers over their moduli.
 class ElementStatistics {
  public:
   void add(DType dtype, std::span<const std::byte> elements);
 
   std::uint64_t count() const { return count_; }
-  /// Infinities and NaNs; excluded from all other statistics.
+  /// Number of infinities and NaNs, which all other statistics exclude.
   std::uint64_t non_finite() const { return non_finite_; }
   bool any() const { return count_ > non_finite_; }
   std::string minimum() const { return text(minimum_); }
@@ -36,7 +36,7 @@ class ElementStatistics {
  private:
   std::uint64_t count_ = 0;
   std::uint64_t non_finite_ = 0;
-  // An element and the number that orders it.
+  // An element and the number by which it is ordered.
   struct Extreme {
     std::array<std::byte, 16> element = {};
     double value = 0;

@@ -1,4 +1,4 @@
-// `danling launch`: starts several processes of a program on this machine, and starts them again after a failure.
+// danling launch: starts several processes of a program on this machine and restarts them after a failure.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -15,11 +15,11 @@ namespace {
 
 using danling::concat;
 
-/// A pipe must not take the number of a standard stream that the caller has closed.
+/// Opens standard streams that the caller has closed, so that no pipe gets the number of one.
 void hold_standard_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) < 0) {
-      (void)!open("/dev/null", O_RDWR);  // takes the lowest free number
+      (void)!open("/dev/null", O_RDWR);  // gets the lowest free number
     }
   }
 }
@@ -48,7 +48,7 @@ int run_attempts(const LaunchOptions& options, const danling::SignalQueue& signa
       return end.code;
     }
     if (place.restart_count == options.max_restarts) {
-      say(concat("not restarted: --max-restarts ", options.max_restarts, " is used up"));
+      say(concat("not restarted: the limit --max-restarts ", options.max_restarts, " is reached"));
       return end.code;
     }
     ++place.restart_count;

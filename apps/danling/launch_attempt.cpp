@@ -19,13 +19,13 @@ namespace {
 using danling::concat;
 using std::chrono::milliseconds;
 
-// exit_config and exit_time_limit of danling/runner/run.hpp, which includes LibTorch.
+// Copies of exit_config and exit_time_limit in danling/runner/run.hpp, which includes LibTorch.
 constexpr int config_error = 2;
 constexpr int time_limit = 75;
 
-/// How long the output of a worker that has ended is waited for, while something that it started holds it open.
+/// How long to read the output of a worker that has ended while a process that it started keeps the output open.
 constexpr milliseconds patience{5000};
-/// `timeout` and others send a signal to the process and to its group: both are one request.
+/// `timeout` and others send a signal both to the process and to its group; the two count as one request.
 constexpr milliseconds same_request{250};
 
 std::string seconds_text(milliseconds time) {
@@ -58,7 +58,7 @@ AttemptEnd Attempt::run() {
   return result();
 }
 
-/// Waits for signals, output and deadlines, and reads the output that has come.
+/// Waits for signals, output and deadlines, and reads available output.
 void Attempt::wait() {
   struct Source {
     Member* member;
@@ -124,11 +124,11 @@ void Attempt::stop_by(int signal) {
   if (stop_signal_ == 0) {
     stop_signal_ = signal;
     if (!kill_at_) {
-      say(concat("got ", danling::signal_name(signal), ", passed on to the workers; SIGKILL follows after ",
+      say(concat("got ", danling::signal_name(signal), ", forwards it to the workers; SIGKILL follows after ",
                  seconds_text(options_.grace)));
       end_workers(signal);
-    } else {  // danling::run takes another signal than the first for an order to end at once
-      say(concat("got ", danling::signal_name(signal), ": the workers are ending, and are not started again"));
+    } else {  // not forwarded: danling::run exits at once at a second, different signal
+      say(concat("got ", danling::signal_name(signal), ": the workers are already ending; no restart"));
     }
   } else if (signal == SIGQUIT) {
     send(signal);
@@ -143,7 +143,7 @@ void Attempt::stop_by(int signal) {
   }
 }
 
-/// Those that a signal has ended are looked at first: the others often fail because of them.
+/// Handles workers that a signal ended first, since the others often fail because of them.
 void Attempt::notice_ends() {
   const Worker* failed = nullptr;
   for (auto& member : members_) {
@@ -178,7 +178,7 @@ void Attempt::release_ended() {
     if (worker.running() || worker.released()) {
       continue;
     }
-    if (output_.full() && !hurried()) {  // its output is not being read
+    if (output_.full() && !hurried()) {  // nobody reads the output: extend the deadline
       member.give_up = now_ + patience;
     }
     if (worker.has_output() && now_ < member.give_up) {
@@ -187,7 +187,7 @@ void Attempt::release_ended() {
     if (worker.has_output()) {
       if (!output_.full()) {
         say(concat("rank ", worker.rank(), " (pid ", worker.pid(), ") has ended, but a process that it started keeps ",
-                   "its output open: no longer read"));
+                   "its output open; stops reading it"));
       }
       for (auto& stream : worker.streams()) {
         stream.lines.finish([&](std::string_view line) { output_.add(stream.target, member.prefix, line); });
@@ -220,12 +220,12 @@ void Attempt::kill_workers() {
     }
   }
   if (!ranks.empty()) {
-    say(concat("SIGKILL to the workers that still run: rank ", danling::join(ranks)));
+    say(concat("sends SIGKILL to the workers that still run: rank ", danling::join(ranks)));
     send(SIGKILL);
   }
 }
 
-/// Whether the run must end although somebody who reads its output stands still.
+/// Returns true if the run must end even if the reader of its output has stopped reading.
 bool Attempt::hurried() const { return killed_ || (stop_signal_ != 0 && now_ >= *kill_at_); }
 
 bool Attempt::over() const {

@@ -1,4 +1,4 @@
-// One attempt of `danling launch`: all workers from their start until the last has ended.
+// Attempt: one attempt of `danling launch`, from the start of all workers to the end of the last.
 #pragma once
 
 #include <deque>
@@ -14,14 +14,14 @@ namespace danling_command {
 
 struct AttemptEnd {
   int code = 0;         ///< exit code of the command if no attempt follows
-  bool failed = false;  ///< a worker failed, and nobody asked the run to stop
+  bool failed = false;  ///< a worker failed without a request to stop
   bool final =
-      false;  ///< `code` says that another attempt would end the same way: an error of the config, a time limit
+      false;  ///< another attempt would end the same way: `code` means an error of the config or the time limit
 };
 
 class Attempt {
  public:
-  /// `first` describes rank 0. @throws danling::CannotStart, danling::StateError; no worker is left then
+  /// Starts all workers; `first` describes rank 0. @throws danling::CannotStart, danling::StateError; no worker remains
   Attempt(const LaunchOptions& options, const WorkerPlace& first, const danling::SignalQueue& signals,
           LineQueue& output);
   /// Runs the workers to their end.
@@ -31,7 +31,7 @@ class Attempt {
   struct Member {
     Worker worker;
     std::string prefix;
-    LaunchClock::time_point give_up{};  ///< on the rest of its output, after its end
+    LaunchClock::time_point give_up{};  ///< deadline for the rest of its output after its end
     Member(const std::vector<std::string>& program, const WorkerPlace& place, const danling::SignalQueue& signals)
         : worker(program, place, signals) {}
   };
@@ -56,18 +56,18 @@ class Attempt {
   LineQueue& output_;
   LaunchClock::time_point now_ = LaunchClock::now();
 
-  std::deque<Member> members_;  // its elements cannot move
+  std::deque<Member> members_;  // a deque, since members cannot be moved
 
-  std::optional<LaunchClock::time_point> kill_at_;  ///< set once the workers were asked to end
+  std::optional<LaunchClock::time_point> kill_at_;  ///< time of SIGKILL; set after the request to end
   bool killed_ = false;
-  int stop_signal_ = 0;                                    ///< the first signal that asked the run to stop
-  std::optional<LaunchClock::time_point> interrupted_at_;  ///< the first SIGINT or SIGTERM
+  int stop_signal_ = 0;                                    ///< the first signal that requested a stop
+  std::optional<LaunchClock::time_point> interrupted_at_;  ///< time of the first SIGINT or SIGTERM
 
   int failed_rank_ = -1;
   int failed_code_ = 0;
   int failed_signal_ = 0;
   bool time_limit_ = false;
-  int stopped_code_ = 0;  ///< of a worker that ended as `stop_signal_` asked
+  int stopped_code_ = 0;  ///< exit code of a worker that ended because of `stop_signal_`
 };
 
 }  // namespace danling_command

@@ -28,12 +28,12 @@ constexpr int longest_grace = 1'000'000;
 
 const std::initializer_list<Option> kOptions = {
     {"--workers", "N", "processes to start; -n N is the same"},
-    {"--max-restarts", "R", "starts all workers again after a failure, up to R times (0)"},
-    {"--min-workers", "M", "each restart uses one worker fewer, but at least M (N: always N)"},
-    {"--grace-seconds", "S", "time to end after SIGTERM or a signal passed on, before SIGKILL (30)"},
-    {"--master-port", "PORT", "MASTER_PORT (a free port, another one for each attempt)"},
-    {"--no-prefix", "", "do not begin each line of output with [rank]"},
-    {"--help", "", "show this text"},
+    {"--max-restarts", "R", "restart all workers after a failure, up to R times (0)"},
+    {"--min-workers", "M", "use one worker fewer at each restart, but at least M (N: always N)"},
+    {"--grace-seconds", "S", "seconds between SIGTERM or a forwarded signal and SIGKILL (30)"},
+    {"--master-port", "PORT", "MASTER_PORT (a new free port for each attempt)"},
+    {"--no-prefix", "", "do not prefix lines of output with [rank]"},
+    {"--help", "", "print this text"},
 };
 
 void print_help() {
@@ -43,19 +43,16 @@ void print_help() {
       "LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT,\n"
       "TORCHELASTIC_MAX_RESTARTS and TORCHELASTIC_RUN_ID. The workers read nothing from stdin.\n\n"
       "%s\n"
-      "When a worker fails, the others get SIGTERM. A worker that ends with code 0 or 75 (time limit) does not "
-      "disturb\n"
-      "the others. Exit code 2 (an error of the config) and 75 are never restarted.\n"
-      "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on and end the run without a restart; a second SIGINT or "
-      "SIGTERM\n"
-      "ends the workers with SIGKILL. SIGUSR1 and SIGUSR2 are passed on. When this command dies, the workers do "
-      "too.\n\n"
-      "Exit code: 0; or that of the first worker that failed, 128 + signal for a signal; 75 at a time limit;\n"
-      "126 and 127 when PROGRAM cannot be started; 2 for wrong options.\n",
+      "If a worker fails, the others get SIGTERM. If a worker ends with code 0 or 75 (time limit), the others\n"
+      "continue. Exit codes 2 (an error of the config) and 75 cause no restart.\n"
+      "Forwards SIGINT, SIGTERM, SIGHUP and SIGQUIT and ends without a restart; at a second SIGINT or SIGTERM kills\n"
+      "the workers by SIGKILL. Forwards SIGUSR1 and SIGUSR2. If this command dies, the workers die too.\n\n"
+      "Exit code: 0; the code of the first worker that failed, or 128 + signal; 75 after a time limit;\n"
+      "126 or 127 if PROGRAM cannot be started; 2 for wrong options.\n",
       describe(kOptions).c_str());
 }
 
-/// The options with `-n N` and `-nN` in their long form; `Arguments` knows only names with two dashes.
+/// Converts `-n N` and `-nN` to the long form, since `Arguments` accepts only names with two dashes.
 std::vector<std::string> long_names(std::span<const std::string> options) {
   std::vector<std::string> out;
   for (const auto& word : options) {
@@ -116,7 +113,7 @@ std::optional<LaunchOptions> read_launch_options(std::span<const std::string> wo
 int free_port(int port) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   check<danling::StateError>(listener >= 0, where, "expected a socket, got ", std::strerror(errno));
-  // As a server would: a port whose last connections are still being closed is free.
+  // As a server would do: a port whose old connections are still closing is free.
   const int yes = port != 0 ? 1 : 0;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};

@@ -12,7 +12,7 @@
 namespace danling_command {
 namespace {
 
-/// A pipe that is ready takes as many bytes as this without blocking (PIPE_BUF).
+/// A pipe that is ready accepts this many bytes without blocking (PIPE_BUF).
 constexpr std::size_t block = 4096;
 constexpr std::size_t longest_part = std::size_t{1} << 16U;
 
@@ -94,7 +94,7 @@ void LineQueue::write() {
         reported = true;
         add(2, "[launch] ",
             danling::concat("expected to write output to ", descriptor == 1 ? "stdout" : "stderr", ", got ", reason,
-                            "; such output is dropped, and the run goes on"));
+                            "; drops such output and continues"));
       }
       continue;
     }

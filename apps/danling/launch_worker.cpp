@@ -24,7 +24,7 @@ std::vector<std::string> variables_of(const WorkerPlace& place) {
       concat("TORCHELASTIC_RESTART_COUNT=", place.restart_count),
       concat("TORCHELASTIC_MAX_RESTARTS=", place.max_restarts),
       concat("TORCHELASTIC_RUN_ID=", place.run_id),
-      "TORCHELASTIC_USE_AGENT_STORE=False",  // rank 0 listens at MASTER_PORT, not this process
+      "TORCHELASTIC_USE_AGENT_STORE=False",  // rank 0, not this process, listens on MASTER_PORT
   };
 }
 

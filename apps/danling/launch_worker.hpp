@@ -1,4 +1,4 @@
-// One worker of `danling launch`: a process and the pipes of its output.
+// Worker: a process of `danling launch` and the pipes of its output.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace danling_command {
 
-/// Where a worker stands among the others; what its variables say.
+/// The rank of a worker and further values for its environment variables.
 struct WorkerPlace {
   int rank = 0;
   int world_size = 1;
@@ -23,16 +23,16 @@ struct WorkerPlace {
 
 class Worker : public danling::ChildProcess {
  public:
-  /// The read end of stdout or stderr of the worker, and where its lines go.
+  /// The read end of a worker's stdout or stderr, and the target of its lines.
   struct Stream {
     int target;           ///< 1 or 2
     int descriptor = -1;  ///< -1 after its end
     LineSplitter lines;
   };
 
-  /// Starts the program. @throws danling::CannotStart; danling::StateError when no process or pipe can be had
+  /// Starts the program. @throws danling::CannotStart; danling::StateError if the system has no process or pipe left
   Worker(const std::vector<std::string>& program, const WorkerPlace& place, const danling::SignalQueue& signals);
-  /// Kills and reaps it.
+  /// Calls release().
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -40,7 +40,7 @@ class Worker : public danling::ChildProcess {
   int rank() const { return rank_; }
   std::array<Stream, 2>& streams() { return streams_; }
   bool has_output() const { return streams_[0].descriptor >= 0 || streams_[1].descriptor >= 0; }
-  /// Kills what is left in its group, reaps it and closes its pipes.
+  /// Kills the rest of the process group, reaps the process and closes the pipes.
   void release();
 
  private:

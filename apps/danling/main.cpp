@@ -1,4 +1,4 @@
-// Finds the command by its name and turns every error into one line.
+// The `danling` command: finds the subcommand by name and prints every error as one line.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -19,17 +19,17 @@ using Entry = danling_command::CommandEntry;
 
 const std::vector<Entry>& commands() {
   static const std::vector<Entry> known = {
-      {"ckpt", danling_command::ckpt, "look into checkpoints of any origin, verify, compare and convert them"},
+      {"ckpt", danling_command::ckpt, "inspect, verify, compare and convert checkpoints of danling and Python"},
       {"launch", danling_command::launch, "start several processes of a program on this machine"},
       {"pipeline", danling_command::pipeline, "draw and compare the schedules of a pipeline"},
-      {"profile", danling_command::profile, "print where the time of a profiler's trace goes"},
+      {"profile", danling_command::profile, "print which operators and ranges take the time of a profiler trace"},
       {"report", danling_command::report, "write a page with the curves, configs and results of runs"},
       {"runs", danling_command::runs, "list, show, compare and remove runs"},
       {"schedule", danling_command::schedule, "draw the learning rates of a config"},
-      {"supervise", danling_command::supervise, "restart a program that died or hangs, until it ends"},
+      {"supervise", danling_command::supervise, "restart a program that dies or hangs, until it ends"},
       {"sweep", danling_command::sweep, "try values of config keys: a grid, random search or halving"},
-      {"verify-resume", danling_command::verify_resume, "prove that an interrupted program resumes bit for bit"},
-      {"watch", danling_command::watch, "serve the page of a run while it trains"},
+      {"verify-resume", danling_command::verify_resume, "check that an interrupted program resumes bit for bit"},
+      {"watch", danling_command::watch, "serve the page of runs while they train"},
   };
   return known;
 }
@@ -83,6 +83,6 @@ int main(int argc, char** argv) {
     code = 2;
   }
   std::fflush(nullptr);
-  // LibTorch takes a third of a short command's time to forget its operators.
+  // Skips destructors: unregistering LibTorch's operators takes a third of the time of a short command.
   std::_Exit(code);
 }

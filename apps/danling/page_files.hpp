@@ -1,4 +1,4 @@
-// The files of page/, which cmake/EmbedPage.cmake writes into the program.
+// The files of page/, which cmake/EmbedPage.cmake embeds in the program.
 #pragma once
 
 #include <string_view>
@@ -7,6 +7,6 @@ namespace danling_command {
 
 extern const std::string_view page_frame;   ///< page.html
 extern const std::string_view page_style;   ///< page.css
-extern const std::string_view page_script;  ///< the scripts, in the order of their names
+extern const std::string_view page_script;  ///< the scripts, sorted by name
 
 }  // namespace danling_command

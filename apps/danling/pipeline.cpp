@@ -1,4 +1,4 @@
-// danling pipeline: draws the schedules of a pipeline, and compares them.
+// danling pipeline: compares and draws the schedules of a pipeline.
 #include <cstdio>
 #include <initializer_list>
 #include <optional>
@@ -21,17 +21,17 @@ using danling::concat;
 constexpr std::string_view kPipeline = "danling pipeline";
 
 const std::initializer_list<Option> kPipelineOptions = {
-    {"--ranks", "N", "processes along parallel.axes.pipeline; by default 4"},
-    {"--micro_batches", "N", "in which a batch passes; by default 8"},
-    {"--stages", "N", "of each rank; by default 1, or 2 where a schedule needs them"},
-    {"--schedule", "NAME", "draws this one"},
-    {"--forward", "TIME", "of a forward pass of a stage; by default 1"},
-    {"--backward", "TIME", "of a backward pass, half of it for the input; by default 2"},
-    {"--message", "TIME", "from one rank to the next; by default 0"},
-    {"--width", "N", "characters in a line; by default 110"},
-    {"--help", "", "print this"}};
+    {"--ranks", "N", "processes along parallel.axes.pipeline; default 4"},
+    {"--micro_batches", "N", "micro-batches per batch; default 8"},
+    {"--stages", "N", "stages per rank; default 1, or 2 if a schedule needs them"},
+    {"--schedule", "NAME", "draw this schedule"},
+    {"--forward", "TIME", "time of a forward pass of a stage; default 1"},
+    {"--backward", "TIME", "time of a backward pass, half of it for the input; default 2"},
+    {"--message", "TIME", "time of a message to the next rank; default 0"},
+    {"--width", "N", "characters per line; default 110"},
+    {"--help", "", "print this text"}};
 
-/// "12.5 %"
+/// Returns a text such as "12.5 %".
 std::string percent(double part) {
   char text[16];
   std::snprintf(text, sizeof text, "%.1f %%", 100 * part);
@@ -43,7 +43,7 @@ struct PipelineSetting {
   std::optional<std::int64_t> stages;
   parallel::PipelineCosts costs;
 
-  /// One stage a rank, or two for a schedule that needs them, unless the user says.
+  /// Makes the plan; by default with one stage per rank, or two if the schedule needs them.
   parallel::PipelinePlan plan(std::string_view name) const {
     if (!stages) {
       try {
@@ -56,7 +56,7 @@ struct PipelineSetting {
   }
 };
 
-/// A line for each schedule: length of a step, bubble, live activations. Those that refuse the numbers say why.
+/// Prints a line per schedule: length of a step, bubble, live activations, or why the schedule refuses the numbers.
 void compare(const PipelineSetting& setting) {
   std::printf("%-22s %6s %8s %8s  %s\n", "schedule", "stages", "length", "bubble", "live activations of the ranks");
   for (const std::string& name : parallel::pipeline_schedule_names()) {

@@ -1,4 +1,4 @@
-// danling profile: prints where the time of a trace goes.
+// danling profile: prints which operators, ranges and kernels take the time of a trace.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -33,9 +33,9 @@ constexpr std::string_view kCommand = "danling profile";
 const std::initializer_list<Option> kOptions = {
     {"--top", "N", "operators and kernels to list; 20 by default, 0: all"},
     {"--sort", "KEY", "order of operators: self (default), total or count"},
-    {"--shapes", "", "list calls with other input shapes apart, where the trace has shapes"},
+    {"--shapes", "", "list calls with different input shapes separately, if the trace has shapes"},
     {"--json", "", "print JSON for programs: all operators, unless --top is given"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -61,14 +61,14 @@ std::string signed_bytes(std::int64_t bytes) {
   return (bytes < 0 ? "-" : "") + bytes_text(static_cast<std::uint64_t>(bytes < 0 ? -bytes : bytes));
 }
 
-// Kernels of templates have names of hundreds of characters.
+// Shortens names, since kernels of templates have names of hundreds of characters.
 std::string short_name(const std::string& name) {
   constexpr std::size_t kMost = 64;
   const std::string text = printable(name);
   return text.size() <= kMost ? text : text.substr(0, kMost - 3) + "...";
 }
 
-// The nanoseconds in a name of torch.profiler's, `<host>_<pid>.<time>.pt.trace.json`.
+// Returns the nanoseconds in a file name of torch.profiler, `<host>_<pid>.<time>.pt.trace.json`.
 std::uint64_t time_of(const std::string& name) {
   const std::size_t end = name.find(".pt.trace.json");
   const std::size_t begin = end == std::string::npos || end == 0 ? std::string::npos : name.rfind('.', end - 1);
@@ -79,7 +79,7 @@ std::uint64_t time_of(const std::string& name) {
   return time;
 }
 
-// The newest trace of the first rank below a directory: of a run, or of its traces.
+// Finds the newest trace of the first rank below a directory, which is a run or contains its traces.
 fs::path find_trace(const fs::path& directory, std::size_t& found) {
   std::tuple<bool, std::uint64_t, fs::path> best;
   for (const auto& entry : fs::recursive_directory_iterator(directory, fs::directory_options::skip_permission_denied)) {
@@ -96,7 +96,7 @@ fs::path find_trace(const fs::path& directory, std::size_t& found) {
   return std::get<fs::path>(best);
 }
 
-// They come by self time.
+// Sorts operators by `key`; the trace lists them by self time.
 void sort_operators(std::vector<TraceOperator>& operators, const std::string& key) {
   if (key == "total") {
     std::stable_sort(operators.begin(), operators.end(),
@@ -204,11 +204,10 @@ int profile(std::span<const std::string> words) {
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling profile TRACE|DIRECTORY [options]\n\n"
-        "Prints where the time of a trace goes, of --profiling.enabled or of Python's torch.profiler, *.json or\n"
-        "*.json.gz: steps, named ranges, operators, kernels of devices and their idle time. Below a directory, such "
-        "as\n"
-        "a run's, it takes the newest trace of the first rank. Times of operators are sums over threads; total times\n"
-        "include what they call. Shares are of the steps' time, or of the whole trace.\n\n%s\n",
+        "Summarises a trace (*.json or *.json.gz) of --profiling.enabled or of Python's torch.profiler: steps, named\n"
+        "ranges, operators, kernels of devices and their idle time. For a directory, such as that of a run, it reads\n"
+        "the newest trace of the first rank. Times of operators are sums over threads; total times include inner\n"
+        "calls. Percentages refer to the time of the steps, or of the whole trace if it has no steps.\n\n%s\n",
         describe(kOptions).c_str());
     return 0;
   }
@@ -224,7 +223,7 @@ int profile(std::span<const std::string> words) {
   TraceSummary summary = danling::formats::read_trace(path, {.by_shape = arguments.has("--shapes")});
   sort_operators(summary.operators, key);
   if (!summary.cut_off.empty()) {
-    std::fprintf(stderr, "%s: %s; the rest is left out\n", path.string().c_str(), summary.cut_off.c_str());
+    std::fprintf(stderr, "%s: %s; the rest is ignored\n", path.string().c_str(), summary.cut_off.c_str());
   }
   if (arguments.has("--json")) {
     if (top.value_or(0) > 0 && static_cast<std::size_t>(*top) < summary.operators.size()) {

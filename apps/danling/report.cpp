@@ -1,4 +1,4 @@
-// danling report: runs as one HTML page.
+// danling report: writes runs as one HTML page.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -21,10 +21,10 @@ constexpr std::string_view kCommand = "danling report";
 constexpr std::size_t kMaxRuns = 100;
 
 const std::initializer_list<Option> kOptions = {
-    {"--output", "FILE", "the page; by default report.html in the run's directory, or here with several runs"},
-    {"--help", "", "print this"}};
+    {"--output", "FILE", "file of the page (default: report.html in the run's directory; with several runs, here)"},
+    {"--help", "", "print this text"}};
 
-/// `-o FILE` as `--output FILE`.
+/// Converts `-o FILE` to `--output FILE`.
 std::vector<std::string> with_long_names(std::span<const std::string> words) {
   std::vector<std::string> out(words.begin(), words.end());
   std::replace(out.begin(), out.end(), std::string("-o"), std::string("--output"));
@@ -67,7 +67,7 @@ int report(std::span<const std::string> words) {
     return 0;
   }
   check<ConfigError>(!arguments.positional().empty(), kCommand,
-                     "expected the directory of at least one run, got none; --help shows the command's form");
+                     "expected the directory of at least one run, got none; --help shows the usage");
   const auto dirs = find_runs(arguments.positional());
   std::vector<RunOfPage> runs;
   runs.reserve(dirs.size());

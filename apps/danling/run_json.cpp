@@ -34,7 +34,7 @@ Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity");
 }
 
-/// `{"val.loss": 0.1, "val.acc_per_class": [0.5, 0.25]}`; long lists and matrices are left out.
+/// Adds `{"val.loss": 0.1, "val.acc_per_class": [0.5, 0.25]}`; omits long lists and matrices.
 void add_values(Json& out, const Result& result, const std::string& prefix) {
   for (const auto& [name, value] : result) {
     const std::string path = prefix + name;
@@ -59,7 +59,7 @@ Json values_of(const Result& result) {
   return out;
 }
 
-/// `[["optim.lr", "0.001"], ...]`.
+/// Adds `[["optim.lr", "0.001"], ...]`.
 void add_leaves(Json& out, const ConfigTree& tree, const std::string& path) {
   if (tree.is_map() && !tree.map().empty()) {
     for (const auto& entry : tree.map()) {
@@ -155,7 +155,7 @@ Json code_json(const RunDirectory& run, std::vector<std::string>& notes) {
           {"diff_cut", cut}};
 }
 
-/// Other files of metadata/ that are YAML: facts of the system, and those of later versions.
+/// Returns the other YAML files of metadata/: system information, and files of later versions.
 Json metadata_json(const fs::path& dir, std::vector<std::string>& notes) {
   Json out = Json::array();
   std::error_code error;
@@ -177,7 +177,7 @@ Json metadata_json(const fs::path& dir, std::vector<std::string>& notes) {
   return out;
 }
 
-/// The first rows of a list of objects, with their texts and numbers only.
+/// Returns the first rows of a list of objects, with only their texts and numbers.
 Json rows_of(const Json& profile, const char* key) {
   Json out = Json::array();
   const auto found = profile.find(key);
@@ -204,7 +204,7 @@ void note_format(const Json& json, const fs::path& path, std::vector<std::string
   if (format != json.end() && format->is_number_integer() && format->get<std::int64_t>() > known_format) {
     notes.push_back(concat("expected format ", known_format, " in ", path.string(), ", got ",
                            format->get<std::int64_t>(),
-                           ": a newer version of danling wrote it, and this page may lack some of it"));
+                           ": a newer version of danling wrote it, so this page may be incomplete"));
   }
 }
 
@@ -249,7 +249,7 @@ void note_formats(const fs::path& dir, std::vector<std::string>& notes) {
           note_format(json, dir / name, notes);
         }
       } catch (const danling::Error&) {
-        // The reader of the file has noted it.
+        // Reading the file has already added a note.
       }
     }
   }

@@ -1,4 +1,4 @@
-// The small files of a run as JSON values for the page.
+// Converts the small files of a run to JSON for the page.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace danling_command {
 
-/// Status, summary, configs, results, checkpoints, code, system and profiles of a run. `notes` gets one line for each
-/// file that is there and cannot be read, or was written by a newer version.
+/// Returns status, summary, configs, results, checkpoints, code, system and profiles of a run. Adds a line to `notes`
+/// for each file that exists but cannot be read, or that a newer version wrote.
 nlohmann::ordered_json run_json(const danling::RunDirectory& run, std::vector<std::string>& notes);
 
 }  // namespace danling_command

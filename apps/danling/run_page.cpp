@@ -24,7 +24,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-/// JSON that no HTML parser takes for a tag or a comment.
+/// Escapes JSON so that an HTML parser finds no tag or comment in it.
 std::string escaped_data(const std::string& json) {
   std::string out;
   out.reserve(json.size() + 64);
@@ -85,8 +85,8 @@ std::string RunOfPage::json(const std::string& label) const {
     head = run_json(run_, notes);
   } else {
     head = {{"dir", dir().string()}, {"id", run_.id()}, {"lineage", run_.lineage()}, {"status", "missing"}};
-    notes.push_back(concat("no run in ", dir().string(), " at present",
-                           metrics_.lines() > 0 ? ": its curves are those read before" : ""));
+    notes.push_back(
+        concat("no run in ", dir().string(), " now", metrics_.lines() > 0 ? "; its curves are those read before" : ""));
   }
   if (!metrics_problem_.empty()) {
     notes.push_back(metrics_problem_);
@@ -104,7 +104,7 @@ std::string RunOfPage::json(const std::string& label) const {
   }
   if (metrics_.omitted() > 0) {
     notes.push_back(concat("metrics.jsonl: ", metrics_.omitted(),
-                           " numbers of long lists, matrices or further names are no curves"));
+                           " numbers of long lists, matrices or further names are not shown as curves"));
   }
   head["label"] = label;
   head["notes"] = notes;
@@ -159,7 +159,7 @@ std::string page_html(const std::string& data, bool live) {
   std::string out(page_frame);
   replace_all(out, "%NONCE%", nonce);
   replace_all(out, "%CONNECT%", live ? "'self'" : "'none'");
-  // Data last: they may contain the marks.
+  // Inserts the data last, since they may contain the marks.
   const auto put = [&out](std::string_view mark, std::string_view text) {
     const auto at = out.find(mark);
     out.replace(at, mark.size(), text);

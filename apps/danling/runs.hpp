@@ -1,4 +1,4 @@
-// The commands of `danling runs`, each in a file of its name, and what they know of a run.
+// The commands of `danling runs`, each in a file of the same name, and the facts about runs that they share.
 #pragma once
 
 #include <chrono>
@@ -23,15 +23,15 @@ int runs_compare(std::span<const std::string> words);
 int runs_best(std::span<const std::string> words);
 int runs_rm(std::span<const std::string> words);
 
-/// Where runs are looked for without another word.
+/// The default directory of runs.
 inline constexpr std::string_view kRunsRoot = "experiments";
 
-/// The facts about a run in one line of a list.
+/// The facts about a run, for one line of a list.
 struct RunFacts {
   danling::RunDirectory run{{}};
   std::string name;
   std::string status;
-  std::string config_text;  ///< empty without the file
+  std::string config_text;  ///< empty if the file is missing
   danling::Fact<danling::StoredSummary> summary;
   danling::LockFacts lock;
   danling::Fact<danling::NumberedResult> best;
@@ -40,32 +40,34 @@ struct RunFacts {
   std::optional<double> best_score;
   std::optional<double> latest_score;
   bool by_steps = false;
-  std::int64_t done = 0;              ///< epochs or steps; of a running epoch, with it
-  std::optional<std::int64_t> total;  ///< as the config says
-  std::string started;                ///< the timestamp of the last attempt
-  std::optional<double> seconds;      ///< that it took, or has taken
+  std::int64_t done = 0;              ///< epochs (including the epoch in progress) or steps
+  std::optional<std::int64_t> total;  ///< by the config
+  std::string started;                ///< the timestamp of the latest attempt
+  std::optional<double> seconds;      ///< duration so far, or of the ended attempt
   std::uint64_t bytes = 0;
 
-  /// `epoch 3/20` or `step 1,200/5,000`.
+  /// Returns a text such as `epoch 3/20` or `step 1,200/5,000`.
   std::string progress() const;
 };
 
-/// Reads one run's facts; what cannot be read is left out.
+/// Reads the facts of one run; omits facts that cannot be read.
 RunFacts read_run(const std::filesystem::path& dir);
 
-/// The facts of all runs below `root`, read by several threads: most of the time the disk is waited for.
-/// @throws danling::Error when `root` is no directory; danling::ConfigError when there are no runs below it
+/// Reads the facts of all runs below `root` on several threads, since most of the time is spent waiting for the disk.
+/// @throws danling::Error if `root` is not a directory, danling::ConfigError if there are no runs below it
 std::vector<RunFacts> read_runs(const std::filesystem::path& root);
 
-/// The shortest names by which `find_run` finds each of the runs: beginnings of the config's id, with the folder where
-/// that is needed.
+/// Returns the shortest names by which `find_run` finds the runs: beginnings of the config id, with the folder if
+/// needed.
 std::vector<std::string> short_names(const std::vector<std::filesystem::path>& dirs);
 
-/// The directory of a run: a path, or the beginning of a run's id, of its config's id or of `folder/id` below `root`;
-/// or the name of a folder with one run. @throws danling::ConfigError with suggestions when none or several fit
+/// Finds the directory of a run. `word` is a path; or, below `root`, the beginning of a run id, config id or
+/// `folder/id`, or the name of a folder with one run. @throws danling::ConfigError with suggestions if none or several
+/// match
 std::filesystem::path find_run(const std::string& word, const std::filesystem::path& root);
 
-/// `key=value` of --filter: status, name, lineage or id, or a key of the config, whose value is compared as YAML.
+/// The `key=value` filters of --filter. A key is status, name, lineage, id or a key of the config, whose value is
+/// compared as YAML.
 class RunFilter {
  public:
   /// @throws danling::ConfigError
@@ -76,19 +78,18 @@ class RunFilter {
   std::vector<std::pair<std::string, std::string>> wanted_;
 };
 
-/// The value of a key that --filter and --sort know, as text; empty where the run has none.
+/// Returns the value of a key of --filter and --sort as text; empty if the run has none.
 std::string run_value(const RunFacts& facts, const std::string& key);
 
-/// `25 Nov 22:22`, or with the year when it is another; the timestamp itself when it is none.
+/// Returns `25 Nov 22:22`, with the year if it is not the current one; returns an invalid timestamp unchanged.
 std::string started_text(const std::string& timestamp);
-/// Four decimals, or `-`.
+/// Returns the score with four decimals, or `-`.
 std::string score_text(const std::optional<double>& score);
-/// Text in a colour of ANSI terminals (31 red, 32 green, 33 yellow, 36 cyan, 1 bold) when standard output is a terminal
-/// that shows it.
+/// Colours text by ANSI codes (31 red, 32 green, 33 yellow, 36 cyan, 1 bold) if has_color().
 std::string in_color(std::string_view text, int color);
-/// The status in its colour.
+/// Returns the coloured status.
 std::string status_text(const std::string& status);
-/// Whether a line of standard output may have colours.
+/// Returns true if standard output is a terminal that supports colours.
 bool has_color();
 
 }  // namespace danling_command

@@ -1,4 +1,4 @@
-// danling runs compare: where two runs differ, down to the first key, step and tensor.
+// danling runs compare: finds the first key, result, step and tensor in which two runs differ.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -22,22 +22,22 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 const std::initializer_list<Option> kOptions = {
-    {"--root", "DIR", "where runs are looked for (default: experiments)"},
+    {"--root", "DIR", "directory of runs (default: experiments)"},
     {"--checkpoint", "NAME",
      "compare these checkpoints, such as ckpt-e000001.pth (default: latest.pth, else best.pth, "
      "else model.pth)"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
-// The outcome of comparing a part.
+// The outcome of the comparison of one part.
 struct Verdict {
-  std::string same;          ///< what was found identical
+  std::string same;          ///< the identical part
   std::string first;         ///< the first difference
-  std::string not_compared;  ///< why nothing was
+  std::string not_compared;  ///< the reason why the part was not compared
 };
 
 std::string yaml_text(const std::string& value) { return value.empty() ? "''" : value; }
 
-// Differences of keys that change no result are listed, but make no difference between runs.
+// Lists all differing keys; only keys that affect results make the runs different.
 Verdict compare_configs(const RunFacts& a, const RunFacts& b) {
   using Text = danling::RunDirectory::ConfigText;
   const auto left = a.run.config();
@@ -58,7 +58,7 @@ Verdict compare_configs(const RunFacts& a, const RunFacts& b) {
   if (all.empty()) {
     std::puts("  the same");
   } else {
-    const bool unmarked = all.size() == semantic.size();  // then the column of marks would be empty
+    const bool unmarked = all.size() == semantic.size();  // omits an empty column of marks
     danling::TextTable table(unmarked ? std::vector<std::string>{"key", "A", "B"}
                                       : std::vector<std::string>{"key", "A", "B", ""});
     for (const auto& [key, first, second] : all) {
@@ -121,7 +121,7 @@ Verdict compare_results(const RunFacts& a, const RunFacts& b) {
     const auto second = (*right)[i].result.flatten(".");
     for (std::size_t j = 0; j < std::max(first.size(), second.size()); ++j) {
       const bool both = j < first.size() && j < second.size() && first[j].first == second[j].first;
-      // NaN is the same as NaN here.
+      // Compares texts, so that NaN equals NaN.
       if (!both || danling::to_text(first[j].second) != danling::to_text(second[j].second)) {
         const auto& path = j < first.size() ? first[j].first : second[j].first;
         return {{},
@@ -138,7 +138,7 @@ Verdict compare_results(const RunFacts& a, const RunFacts& b) {
 
 // ---- metrics.jsonl --------------------------------------------------------------------------------------------------
 
-// The text before the last key if that is the telemetry, where lines are compared without being parsed.
+// Removes the telemetry, if that is the last key, to compare lines without parsing them.
 std::string_view without_telemetry(std::string_view line) { return line.substr(0, line.rfind(",\"telemetry\":{")); }
 
 Json parsed(const std::string& line, const fs::path& file, std::int64_t number) {
@@ -150,7 +150,7 @@ Json parsed(const std::string& line, const fs::path& file, std::int64_t number) 
   return out;
 }
 
-// The first key, parts joined by dots, whose values differ; nothing when all are the same.
+// The first key, joined by dots, whose values differ.
 struct KeyDifference {
   std::string key, a, b;
 };
@@ -183,7 +183,7 @@ std::string place_of(const Json& line, std::int64_t number) {
                 line.contains("iteration") ? "" : ", whole pass", ")");
 }
 
-// A line that ends with the file, not with a line end, is being written.
+// Reads the next complete line; a last line without a line end is still being written.
 bool next_line(std::istream& file, std::string& line) { return std::getline(file, line) && !file.eof(); }
 
 Verdict compare_metrics(const RunFacts& a, const RunFacts& b) {
@@ -243,7 +243,7 @@ Verdict compare_checkpoints(const RunFacts& a, const RunFacts& b, const std::opt
     if (const auto* tensor = found.first_tensor()) {
       return {{}, concat("first differing tensor of ", name, ": ", describe(*tensor)), {}};
     }
-    // The config in a checkpoint is compared above.
+    // Ignores the config in the checkpoint: configs are compared above.
     const auto value =
         std::find_if(found.differences.begin(), found.differences.end(),
                      [](const FileDifference& difference) { return !is_below(difference.key, "runner"); });
@@ -252,7 +252,7 @@ Verdict compare_checkpoints(const RunFacts& a, const RunFacts& b, const std::opt
     }
     return {concat(name, " (", count_text(found.compared, "value"), ")"), {}, {}};
   }
-  return {{}, {}, "checkpoints: there is none of one name in both runs"};
+  return {{}, {}, "checkpoints: the runs have none with the same name"};
 }
 
 }  // namespace
@@ -264,9 +264,9 @@ int runs_compare(std::span<const std::string> words) {
         "Usage: danling runs compare A B [options]\n\n"
         "Compares the configs, the results, every line of metrics.jsonl without its telemetry, and a checkpoint of "
         "two\n"
-        "runs; numbers exactly. Config keys that are not part of a run's id, such as epochs or paths, are listed but\n"
-        "make no difference.\n\n%s\n"
-        "Exit code: 0 when the runs are identical as far as compared, 1 when they differ, 2 for an error.\n",
+        "runs; numbers exactly. Lists config keys that are not part of a run's id, such as epochs or paths, but does\n"
+        "not count them as differences.\n\n%s\n"
+        "Exit code: 0 if all compared parts are identical, 1 if the runs differ, 2 after an error.\n",
         describe(kOptions).c_str());
     return 0;
   }

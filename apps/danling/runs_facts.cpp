@@ -1,4 +1,4 @@
-// The facts that the commands of `danling runs` print about a run, and their text.
+// Reads and formats the facts that the commands of `danling runs` print about a run.
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ double seconds_until(const std::string& timestamp, std::chrono::system_clock::ti
   return start ? std::max(std::chrono::duration<double>(end - *start).count(), 0.0) : NAN;
 }
 
-// When a run without a summary last wrote something.
+// Returns the time of the last write of a run without a summary.
 std::optional<std::chrono::system_clock::time_point> last_sign(const fs::path& dir) {
   std::error_code error;
   const auto written = fs::last_write_time(dir / "metrics.jsonl", error);
@@ -83,7 +83,7 @@ RunFacts read_run(const fs::path& dir) {
   out.lock = out.run.lock();
   out.summary = out.run.summary();
   out.config_text = out.run.config_text().value.value_or("");
-  // The summary has all the rest if it belongs to the last attempt and no process runs.
+  // The summary has all other facts if it belongs to the latest attempt and no process runs.
   danling::Fact<danling::MetricsPosition> last;
   const bool settled = out.lock.state != danling::LockFacts::State::held && out.summary &&
                        (out.lock.timestamp.empty() || out.lock.timestamp == out.summary->timestamp);
@@ -104,7 +104,7 @@ RunFacts read_run(const fs::path& dir) {
     return value.is_string() ? value.string() : std::string();
   };
   out.name = text_at("name");
-  if (out.name.empty() && !out.config_text.empty()) {  // as a run names itself
+  if (out.name.empty() && !out.config_text.empty()) {  // builds the name as a run does
     out.name = concat(text_at("lineage"), "-", text_at("experiment"));
   }
 
@@ -141,7 +141,7 @@ RunFacts read_run(const fs::path& dir) {
 std::vector<RunFacts> read_runs(const fs::path& root) {
   const auto dirs = danling::list_runs(root);
   danling::check<ConfigError>(!dirs.empty(), "danling runs", "expected runs below ", quote(root.string()),
-                              ", got none; name the directory that is workspace_root of the runs");
+                              ", got none; give the workspace_root of the runs");
   std::vector<RunFacts> out(dirs.size());
   std::atomic<std::size_t> next{0};
   std::exception_ptr failure;
@@ -162,7 +162,7 @@ std::vector<RunFacts> read_runs(const fs::path& root) {
     for (std::size_t i = 0; i < std::min<std::size_t>(7, dirs.size() / 8); ++i) {
       threads.emplace_back(work);
     }
-  } catch (const std::system_error&) {  // no further thread can be had
+  } catch (const std::system_error&) {  // the process has no thread left
   }
   work();
   for (auto& thread : threads) {
@@ -223,7 +223,7 @@ bool RunFilter::accepts(const RunFacts& facts) const {
     if (value == wanted.second) {
       return true;
     }
-    // `0.10` and `1e-1` are the same number.
+    // Compares numbers, so that `0.10` equals `1e-1`.
     char* end = nullptr;
     char* wanted_end = nullptr;
     const double left = std::strtod(value.c_str(), &end);

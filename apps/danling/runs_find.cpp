@@ -17,15 +17,14 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kShortest = 4;  // characters of a short name
 
-// The part of a run's id that names its config.
+// Returns the config id within a run id.
 std::string config_part(const std::string& id) { return id.substr(id.rfind('-') + 1); }
 
 std::size_t common_length(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-// The shortest beginnings that no other name shares, each of at least kShortest characters; a name that comes twice
-// has none.
+// Returns the shortest unique beginning of each name, of at least kShortest characters; empty for a repeated name.
 std::vector<std::string> beginnings(const std::vector<std::string>& names) {
   std::vector<std::size_t> order(names.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -38,7 +37,7 @@ std::vector<std::string> beginnings(const std::vector<std::string>& names) {
     std::size_t shared = 0;
     bool twice = false;
     for (const std::size_t other : {at - 1, at + 1}) {
-      if (other < order.size()) {  // at - 1 of the first is the largest number
+      if (other < order.size()) {  // false for at - 1 of the first, which wraps around
         shared = std::max(shared, common_length(name, names[order[other]]));
         twice = twice || names[order[other]] == name;
       }
@@ -62,7 +61,7 @@ std::vector<std::string> short_names(const std::vector<fs::path>& dirs) {
   }
   auto out = beginnings(configs);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    if (out[i].empty()) {  // one config under several lineages or states of the code
+    if (out[i].empty()) {  // the config has runs in several lineages or code versions
       out[i] = concat(whole[i].substr(0, whole[i].find('/') + 1), configs[i].substr(0, kShortest));
       const auto same = std::count_if(whole.begin(), whole.end(),
                                       [&](const std::string& other) { return other.starts_with(out[i]); });

@@ -23,19 +23,19 @@ using danling::quote;
 const std::initializer_list<Option> kListOptions = {
     {"--sort", "KEY",
      "started (default), run, name, lineage, status, progress, score, latest, duration, size, or a config key"},
-    {"--reverse", "", "the other way round"},
+    {"--reverse", "", "reverse the order"},
     {"--filter", "KEY=VALUE", "runs with this status, name, lineage, id, or value of a config key; repeatable", true},
-    {"--limit", "N", "the first N alone"},
+    {"--limit", "N", "list only the first N"},
     {"--json", "", "print JSON for programs"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
 const std::initializer_list<Option> kBestOptions = {
-    {"--score", "PATH", "a number of the results, such as val.acc (default: the one that each run chose its best by)"},
-    {"--mode", "min|max", "which scores are better (default: as the runs had it)"},
+    {"--score", "PATH", "a number of the results, such as val.acc (default: the score of the runs)"},
+    {"--mode", "min|max", "direction of better scores (default: that of the runs)"},
     {"--filter", "KEY=VALUE", "runs with this status, name, lineage, id, or value of a config key; repeatable", true},
-    {"--limit", "N", "how many (default: 10); -n N is the same"},
+    {"--limit", "N", "list only the first N (default: 10); -n N is the same"},
     {"--json", "", "print JSON for programs"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
 struct Line {
   std::string short_name;
@@ -44,7 +44,7 @@ struct Line {
 
 std::vector<Line> lines_below(const Arguments& arguments, std::string_view command) {
   danling::check<ConfigError>(arguments.positional().size() <= 1, command, "expected one directory of runs, got ",
-                              arguments.positional().size(), "; --help shows the command's form");
+                              arguments.positional().size(), "; --help shows the usage");
   const RunFilter filter(command, arguments.values("--filter"));
   auto facts = read_runs(arguments.positional().empty() ? std::string(kRunsRoot) : arguments.positional()[0]);
   std::vector<std::filesystem::path> dirs;
@@ -61,7 +61,7 @@ std::vector<Line> lines_below(const Arguments& arguments, std::string_view comma
   return out;
 }
 
-// A place in the order: numbers before text, what a run lacks last.
+// The sort key of a run: numbers first, then texts, then missing values.
 struct Rank {
   int kind = 2;
   double number = 0;
@@ -183,7 +183,7 @@ void print_list(const std::vector<Line>& lines) {
                    bytes_text(facts.bytes)});
   }
   std::string text = table.text() + "\n";
-  if (has_color()) {  // after the widths are measured
+  if (has_color()) {  // colours are added after measuring the widths
     std::size_t from = text.find('\n', text.find('\n') + 1) + 1;
     for (const auto& line : lines) {
       const std::string mark = concat("  ", line.facts.status, " ");
@@ -197,7 +197,7 @@ void print_list(const std::vector<Line>& lines) {
   std::fputs(text.c_str(), stdout);
 }
 
-// The run's own rule, or that of --score, whose direction its own rule shows if it is the same.
+// Chooses the score of --score, else that of the run. If both have the same path, the run determines the direction.
 void choose_rule(RunFacts& facts, const std::optional<std::string>& score) {
   if (score && (!facts.rule || facts.rule->path() != *score)) {
     const auto dot = score->find('.');
@@ -206,7 +206,7 @@ void choose_rule(RunFacts& facts, const std::optional<std::string>& score) {
   }
 }
 
-// The direction that the runs show: one alone may have too few results to show it.
+// Returns the direction that all runs together determine: a single run may have too few results.
 bool common_direction(const std::vector<Line>& lines) {
   const danling::ScoreRule* first = nullptr;
   for (const auto& line : lines) {
@@ -225,7 +225,7 @@ bool common_direction(const std::vector<Line>& lines) {
   return first != nullptr ? first->higher_is_better : lines[0].facts.rule->higher_is_better;
 }
 
-// The best of all rows of the results; without results.json that of best.json stays.
+// Chooses the best row of the results; without results.json keeps that of best.json.
 void choose_best(RunFacts& facts) {
   const auto rows = facts.run.results();
   if (!rows) {
@@ -240,7 +240,7 @@ void choose_best(RunFacts& facts) {
     const double* number = row.result.number(facts.rule->path());
     const double sign = facts.rule->higher_is_better ? 1 : -1;
     if (number != nullptr && std::isfinite(*number) &&
-        (!facts.best_score || sign * *number >= sign * *facts.best_score)) {  // among equals the latest, as runs choose
+        (!facts.best_score || sign * *number >= sign * *facts.best_score)) {  // like runs, the latest of equal scores
       facts.best_score = *number;
       facts.best = {row, {}};
     }
@@ -267,7 +267,7 @@ int runs_ls(std::span<const std::string> words) {
     }
     print_json(out);
   } else if (lines.empty()) {
-    std::puts("no run fits the filters");
+    std::puts("no run matches the filters");
   } else {
     print_list(lines);
   }

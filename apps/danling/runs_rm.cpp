@@ -1,4 +1,4 @@
-// danling runs rm: removes runs, or all of a run but its records and one checkpoint.
+// danling runs rm: removes runs, or their old checkpoints and attempts.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,21 +21,21 @@ namespace fs = std::filesystem;
 constexpr auto kWhere = "danling runs rm";
 
 const std::initializer_list<Option> kOptions = {
-    {"--root", "DIR", "where runs are looked for (default: experiments)"},
+    {"--root", "DIR", "directory of runs (default: experiments)"},
     {"--keep", "best|latest",
      "keep this checkpoint, and logs, metrics, results and metadata; remove other checkpoints "
      "and earlier attempts"},
     {"--dry-run", "", "print what would be removed"},
-    {"--yes", "", "do not ask"},
-    {"--help", "", "print this"}};
+    {"--yes", "", "do not ask for confirmation"},
+    {"--help", "", "print this text"}};
 
 struct Removal {
   fs::path dir;
-  std::vector<fs::path> parts;  ///< what goes; the directory itself without --keep
+  std::vector<fs::path> parts;  ///< paths to remove; without --keep the directory of the run
   std::uint64_t bytes = 0;
 };
 
-// The real directory of a run; a link is refused, wherever it leads.
+// Returns the real directory of a run; refuses any link.
 fs::path real_run(const std::string& word, const fs::path& root) {
   const auto dir = find_run(word, root).lexically_normal();
   const auto bare = dir.has_filename() ? dir : dir.parent_path();
@@ -43,14 +43,13 @@ fs::path real_run(const std::string& word, const fs::path& root) {
   danling::check<ConfigError>(!fs::is_symlink(bare, error), kWhere, "expected a run's directory, got ",
                               quote(bare.string()), ", a link to ", quote(fs::read_symlink(bare, error).string()),
                               "; name the directory itself");
-  if (!fs::is_directory(word, error)) {  // found by its id
+  if (!fs::is_directory(word, error)) {  // the run was found by its id
     const auto real_root = fs::canonical(root, error);
     const auto real = fs::canonical(bare, error);
     const auto below = real.lexically_relative(real_root);
     danling::check<ConfigError>(!below.empty() && *below.begin() != "..", kWhere, "expected a run below ",
-                                quote(root.string()), ", got ", quote(bare.string()),
-                                ", which a link leads out of it, to ", quote(real.string()),
-                                "; name that directory itself");
+                                quote(root.string()), ", got ", quote(bare.string()), ", which a link resolves to ",
+                                quote(real.string()), "; name that directory itself");
   }
   return fs::canonical(bare, error);
 }
@@ -86,7 +85,7 @@ Removal plan_removal(const fs::path& dir, const std::optional<std::string>& keep
   return out;
 }
 
-// Removes what was planned. The directory of a run first gets another name, so that it goes as a whole or stays.
+// Removes the planned paths. Renames the directory of a run first, so that it is removed completely or not at all.
 void remove(const Removal& removal) {
   const danling::RunHold hold(removal.dir);
   danling::check<ConfigError>(danling::is_run_directory(removal.dir), kWhere, "expected a run's directory, got ",
@@ -100,7 +99,7 @@ void remove(const Removal& removal) {
       danling::check<danling::Error>(!error, kWhere, "expected to remove ", quote(part.string()), ", got ",
                                      quote(error.message()), "; nothing of it is removed");
     }
-    fs::remove_all(target, error);  // removes links, not what they lead to
+    fs::remove_all(target, error);  // removes links, not their targets
     danling::check<danling::Error>(!error, kWhere, "expected to remove all of ", quote(part.string()), ", got ",
                                    quote(error.message()), "; the rest is in ", quote(target.string()));
   }
@@ -108,7 +107,7 @@ void remove(const Removal& removal) {
 
 bool ask(const std::string& question) {
   danling::check<ConfigError>(isatty(0) == 1, kWhere,
-                              "expected --yes, since standard input is no terminal on which to ask; --dry-run prints "
+                              "expected --yes, since standard input is not a terminal; --dry-run prints "
                               "what would be removed");
   std::printf("%s [y/N] ", question.c_str());
   std::fflush(stdout);
@@ -124,8 +123,8 @@ int runs_rm(std::span<const std::string> words) {
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling runs rm RUN... [options]\n\n"
-        "Removes runs. A run in which a process runs is refused, and so is a directory that is no run's; links are\n"
-        "never followed.\n\n%s",
+        "Removes runs. Refuses a run in which a process runs, and a directory that is not a run. Never follows links.\n"
+        "\n%s",
         describe(kOptions).c_str());
     return 0;
   }
@@ -134,7 +133,7 @@ int runs_rm(std::span<const std::string> words) {
                               "expected --keep best or latest, got ", quote(keep.value_or("")));
   danling::check<ConfigError>(!arguments.positional().empty(), kWhere, "expected runs to remove, got none");
   const auto root = arguments.value("--root").value_or(std::string(kRunsRoot));
-  // All are found and checked before the first is touched.
+  // Finds and checks all runs before it removes the first.
   std::vector<Removal> removals;
   std::uint64_t bytes = 0;
   for (const auto& word : arguments.positional()) {
@@ -167,7 +166,7 @@ int runs_rm(std::span<const std::string> words) {
   for (const auto& removal : removals) {
     try {
       remove(removal);
-    } catch (const danling::Error& error) {  // the others are removed all the same
+    } catch (const danling::Error& error) {  // continues with the other runs
       std::fflush(stdout);
       std::fprintf(stderr, "%s\n", error.what());
       code = 2;

@@ -1,4 +1,4 @@
-// danling runs show: all that is known of one run.
+// danling runs show: prints the details of one run.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -15,12 +15,13 @@ namespace {
 using danling::concat;
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostColumns = 8;  // numbers of a result
+constexpr std::size_t kMostColumns = 8;  // numbers per result
 constexpr std::size_t kMostRows = 10;
 
-const std::initializer_list<Option> kOptions = {{"--root", "DIR", "where runs are looked for (default: experiments)"},
-                                                {"--all", "", "all rows of the results, not the last ten and the best"},
-                                                {"--help", "", "print this"}};
+const std::initializer_list<Option> kOptions = {
+    {"--root", "DIR", "directory of runs (default: experiments)"},
+    {"--all", "", "all rows of the results, not only the last ten and the best"},
+    {"--help", "", "print this text"}};
 
 void say(std::string_view key, const std::string& text) {
   std::printf("%-11s%s\n", std::string(key).c_str(), text.c_str());
@@ -28,7 +29,7 @@ void say(std::string_view key, const std::string& text) {
 
 void head(std::string_view text) { std::printf("\n%s\n", in_color(text, 1).c_str()); }
 
-// Lines of a text, each moved to the right.
+// Prints a text with each line indented.
 void say_indented(std::string_view text) {
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
@@ -93,7 +94,7 @@ void show_config(const RunFacts& facts) {
   }
 }
 
-// The columns of the results: the score first, then the numbers of the latest row; elements of arrays are left out.
+// Returns the columns of the results: the score, then the numbers of the latest row without elements of arrays.
 std::vector<std::string> columns_of(const danling::Result& result, const std::optional<danling::ScoreRule>& rule) {
   std::vector<std::string> out;
   if (rule && result.number(rule->path()) != nullptr) {
@@ -158,7 +159,7 @@ void show_results(const RunFacts& facts, bool all) {
   }
 }
 
-/// Names of checkpoints that are directories: of shards, or tagged.
+/// Returns the names of checkpoints that are directories (shards, or DeepSpeed tags).
 std::vector<std::string> pointers_in(const fs::path& directory) {
   std::vector<std::string> out;
   std::error_code missing;
@@ -176,7 +177,7 @@ void show_checkpoints(const RunFacts& facts) {
   const auto pointers = pointers_in(facts.run.checkpoint_dir());
   head(concat("checkpoints in ", facts.run.checkpoint_dir().string()));
   if (checkpoints.empty() && pointers.empty()) {
-    std::puts("  none: there is nothing to resume from");
+    std::puts("  none; the run cannot be resumed");
     return;
   }
   danling::TextTable table({"file", "size", "age", "same file as"});
@@ -201,7 +202,7 @@ void show_checkpoints(const RunFacts& facts) {
     std::printf("  %s: a directory; danling ckpt ls shows it\n", printable(pointer).c_str());
   }
   if (!resumable) {
-    std::puts("  no latest.pth to resume from; --resume takes another file");
+    std::puts("  no latest.pth to resume from; --resume accepts another file");
   } else if (facts.status == "finished") {
     std::printf("  to train on: the run's command with --auto_resume true and more %s\n",
                 facts.by_steps ? "--steps" : "--epochs");
@@ -250,7 +251,7 @@ void show_log(const RunFacts& facts) {
 int runs_show(std::span<const std::string> words) {
   const Arguments arguments("danling runs show", words, kOptions);
   if (arguments.has("--help")) {
-    std::printf("Usage: danling runs show RUN [options]\n\nShows all that is known of a run.\n\n%s",
+    std::printf("Usage: danling runs show RUN [options]\n\nShows the details of a run.\n\n%s",
                 describe(kOptions).c_str());
     return 0;
   }

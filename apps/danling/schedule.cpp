@@ -1,4 +1,4 @@
-// danling schedule: draws the learning rates that a config asks for.
+// danling schedule: draws the learning rates of a config.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -38,16 +38,16 @@ using danling::quote;
 constexpr std::string_view kCommand = "danling schedule";
 
 const std::initializer_list<Option> kOptions = {
-    {"--total_steps", "N", "steps to draw; by default those of the config: sched.total_steps, steps or epochs"},
-    {"--model", "NAME", "one of several models; by default all that the config names"},
-    {"--metrics", "LIST", "numbers, such as 1,0.8,0.8, for a schedule that needs a metric: one for each step"},
+    {"--total_steps", "N", "steps to draw (default: sched.total_steps, steps or epochs of the config)"},
+    {"--model", "NAME", "one of several models (default: all models of the config)"},
+    {"--metrics", "LIST", "metrics for a schedule that needs one, one number per step, such as 1,0.8,0.8"},
     {"--log", "", "logarithmic axis of rates"},
-    {"--width", "N", "characters in a line; by default those of the terminal, or 80"},
-    {"--height", "N", "lines of the drawing; by default 16"},
-    {"--svg", "FILE", "write a picture instead; with several models, one for each: FILE-NAME"},
-    {"--help", "", "print this"}};
+    {"--width", "N", "characters per line (default: width of the terminal, or 80)"},
+    {"--height", "N", "lines of the drawing (default: 16)"},
+    {"--svg", "FILE", "write an SVG picture instead; with several models one per model: FILE-NAME"},
+    {"--help", "", "print this text"}};
 
-/// Groups without parameters, of any optimizer.
+/// An optimizer with groups but no parameters, to compute rates.
 class Groups final : public danling::optim::Optimizer {
  public:
   explicit Groups(const std::vector<double>& rates) {
@@ -75,7 +75,7 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-/// The value of a key, or of its other name.
+/// Returns the value of a key, or of its alias.
 const ConfigTree* find(const ConfigTree& tree, std::string_view key, std::string_view alias) {
   const ConfigTree* found = tree.find(key);
   found = found != nullptr ? found : tree.find(alias);
@@ -89,7 +89,7 @@ std::optional<std::int64_t> integer(const ConfigTree& tree, std::string_view key
   return found != nullptr ? std::optional(found->integer()) : std::nullopt;
 }
 
-/// The rates of an optimizer's groups: that of the optimizer first, then each other one of its groups.
+/// Returns the rates of an optimizer's groups: first the optimizer's rate, then each other rate of a group.
 std::vector<double> rates_of(const danling::optim::OptimizerSpec& spec) {
   std::optional<double> lr = spec.lr;
   if (!lr && spec.type && danling::optim::optimizers().contains(*spec.type)) {
@@ -107,14 +107,14 @@ std::vector<double> rates_of(const danling::optim::OptimizerSpec& spec) {
   return out;
 }
 
-/// Of the config only the keys that a schedule depends on: the others may be the program's.
+/// The keys of the config on which a schedule depends; other keys may belong to the program.
 struct Settings {
   danling::OptimConfig optim;
   danling::SchedConfig sched;
   std::optional<std::int64_t> steps, epochs;
 };
 
-/// A section of `optim` or of one of its groups without the keys of the program's own optimizer.
+/// Returns a section of `optim` or of one of its groups without the keys of a user-defined optimizer.
 ConfigTree known_keys(const ConfigTree& tree) {
   static const std::set<std::string> keys = {"type", "lr", "pattern", "lr_multiplier"};
   ConfigTree out = ConfigTree::Map{};
@@ -191,14 +191,14 @@ std::size_t terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-/// The curves of a schedule, one for each group, and its title.
+/// The curves of a schedule, one per group, and its title.
 struct Drawing {
   std::string title, unit;
   std::int64_t updates = 0;
   std::vector<std::string> names;
   std::function<double(std::int64_t position, std::size_t group)> rate;
 
-  /// `points` of each group. A rate holds until the next update.
+  /// Returns `points` points per group. A rate holds until the next update.
   std::vector<danling::PlotSeries> series(std::size_t points) const {
     std::vector<danling::PlotSeries> out;
     for (std::size_t g = 0; g < names.size(); ++g) {
@@ -298,7 +298,7 @@ int schedule(std::span<const std::string> words) {
     }
     const Drawing drawing = drawing_of(made, spec, model, metrics);
     danling::PlotOptions options{.title = drawing.title, .x_label = drawing.unit, .log_y = arguments.has("--log")};
-    // A rate of 0 belongs to the picture.
+    // Always shows a rate of 0.
     const danling::PlotSeries zero{.name = "", .x = {1.0}, .y = {0.0}, .faint = true};
     if (const auto path = arguments.value("--svg")) {
       const std::string name = picture_path(*path, models.size() > 1 ? model : "");
@@ -311,7 +311,7 @@ int schedule(std::span<const std::string> words) {
       continue;
     }
     const auto width = arguments.integer("--width", 20).value_or(static_cast<std::int64_t>(terminal_width()));
-    options.columns = static_cast<std::size_t>(width) - 12;  // of the axis
+    options.columns = static_cast<std::size_t>(width) - 12;  // 12 columns for the axis
     options.rows = static_cast<std::size_t>(arguments.integer("--height", 4).value_or(16));
     auto series = drawing.series(std::max<std::size_t>(8 * options.columns, 2000));
     series.push_back(zero);

@@ -1,4 +1,4 @@
-// `danling supervise`: restarts a program that died or hangs.
+// danling supervise: restarts a program that dies or hangs.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,37 +24,35 @@ using danling::quote;
 constexpr auto where = "supervise";
 
 const std::initializer_list<Option> kOptions = {
-    {"--max-failures", "N", "failures in a row without progress, after which it gives up (3)"},
-    {"--hang-timeout", "S", "seconds without progress of a process, after which it hangs; 0: never (1800)"},
-    {"--start-timeout", "S", "seconds until the first heartbeat; 0: any time (0)"},
-    {"--grace-seconds", "S", "time to end after SIGTERM or a signal passed on, before SIGKILL (60)"},
+    {"--max-failures", "N", "give up after N failures in a row without progress (3)"},
+    {"--hang-timeout", "S", "seconds without progress that count as a hang; 0: no limit (1800)"},
+    {"--start-timeout", "S", "seconds until the first heartbeat; 0: no limit (0)"},
+    {"--grace-seconds", "S", "seconds between SIGTERM or a forwarded signal and SIGKILL (60)"},
     {"--backoff", "S", "seconds before a restart; doubles with each failure without progress (1)"},
     {"--max-backoff", "S", "the longest time before a restart (300)"},
-    {"--heartbeats", "DIR", "where the program writes its heartbeat files (a temporary directory)"},
-    {"--no-arguments", "", "add no arguments: PROGRAM is not of danling"},
-    {"--log", "FILE", "append the supervisor's lines to a file too, with times"},
-    {"--help", "", "show this text"},
+    {"--heartbeats", "DIR", "directory of the program's heartbeat files (a temporary directory)"},
+    {"--no-arguments", "", "add no arguments, for a program without danling"},
+    {"--log", "FILE", "also append the supervisor's lines to a file, with times"},
+    {"--help", "", "print this text"},
 };
 
 void print_help() {
   std::printf(
       "Usage: danling supervise [options] -- PROGRAM [arguments]\n\n"
-      "Runs PROGRAM and starts it again when it dies or hangs. Its output passes through; it reads nothing from "
-      "stdin.\n"
-      "Unless they are among its arguments, it gets: --auto_resume true --heartbeat.enabled true\n"
-      "--heartbeat.interval_seconds 10 (or a quarter of the hang timeout) and --comm.step_timeout_seconds (the hang\n"
-      "timeout), by which it reports its stacks. PROGRAM may be danling launch with several workers.\n\n"
+      "Runs PROGRAM and restarts it if it dies or hangs. Its output passes through; its stdin is empty.\n"
+      "Adds the arguments that it lacks: --auto_resume true --heartbeat.enabled true --heartbeat.interval_seconds 10\n"
+      "(or a quarter of the hang timeout) --comm.step_timeout_seconds (the hang timeout, after which PROGRAM logs its\n"
+      "stacks). PROGRAM may be danling launch with several workers.\n\n"
       "%s\n"
-      "Progress is a global_step above that of all starts before. Exit codes 0, 2 (an error of the config) and 75 (a\n"
-      "time limit) end the supervision. So do SIGINT, SIGTERM, SIGHUP and SIGQUIT, which are passed on to the "
-      "program.\n"
-      "When this command dies, the program does too.\n\n"
-      "Exit code: that of the program's last end, 128 + signal for a signal; 126 and 127 when PROGRAM cannot be\n"
-      "started; 2 for wrong options.\n",
+      "Progress is a global_step above that of all earlier starts. Exit codes 0, 2 (an error of the config) and 75 (a\n"
+      "time limit) end the supervision. SIGINT, SIGTERM, SIGHUP and SIGQUIT are forwarded and end it too.\n"
+      "If this command dies, the program dies too.\n\n"
+      "Exit code: the last exit code of the program, or 128 + signal; 126 or 127 if PROGRAM cannot be started; 2 for\n"
+      "wrong options.\n",
       describe(kOptions).c_str());
 }
 
-/// No file that is opened later may take the number of a standard stream that the caller has closed.
+/// Opens standard streams that the caller has closed, so that no later file gets the number of one.
 void hold_standard_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) < 0) {

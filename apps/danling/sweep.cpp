@@ -30,7 +30,7 @@ const std::initializer_list<Option> kOptions = {
     {"--memory", "SIZE", "memory of all trials together, such as 16GiB (default: what is free)"},
     {"--retry-failed", "", "start failed trials again"},
     {"--dry-run", "", "print the trials"},
-    {"--help", "", "print this"}};
+    {"--help", "", "print this text"}};
 
 void print_help() {
   std::printf(

@@ -43,9 +43,9 @@ struct TensorFile::Backing {
   std::optional<PthReader> pth;
   std::optional<SafetensorsReader> safetensors;
   std::unique_ptr<DcpReader> shards;
-  RecordTree tree;  // of safetensors
+  RecordTree tree;  // for safetensors files
   std::vector<bool> verified;
-  std::vector<std::byte> inflated;  // of one storage that is deflated
+  std::vector<std::byte> inflated;  // the content of one deflated storage
   std::size_t inflated_storage = SIZE_MAX;
 };
 
@@ -195,7 +195,7 @@ std::vector<Damage> TensorFile::verify() const {
     backing_->pth ? backing_->pth->verify() : backing_->safetensors->verify();  // on all cores
     return out;
   } catch (const danling::CheckpointError&) {
-    // One after another, to name every damaged record, not only the first.
+    // Verifies records one by one, to report every damaged record, not only the first.
   }
   if (backing_->pth) {
     for (const auto& record : backing_->pth->records()) {
@@ -217,7 +217,7 @@ bool is_sharded_path(const std::filesystem::path& path) {
   }
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().extension() == ".distcp") {  // a save that was not completed
+    if (entry->path().extension() == ".distcp") {  // an incomplete save
       return true;
     }
   }

@@ -127,8 +127,7 @@ fs::path make_directory(const std::optional<std::string>& given) {
 
 VerifyOptions read_options(const Arguments& arguments) {
   arguments.expect(0, "the program after --");
-  check<ConfigError>(!arguments.rest().empty(), where,
-                     "expected a program after --, got none; --help shows the command's form");
+  check<ConfigError>(!arguments.rest().empty(), where, "expected a program after --, got none; --help shows the usage");
   VerifyOptions out;
   out.program = arguments.rest();
   bool seeded = false;

@@ -160,7 +160,7 @@ std::vector<int> running_ranks(const std::vector<pid_t>& ranks) {
 }
 
 LaunchReport read_launch_report(const std::string& output) {
-  constexpr std::string_view stuck = "[launch] SIGKILL to the workers that still run: rank ";
+  constexpr std::string_view stuck = "[launch] sends SIGKILL to the workers that still run: rank ";
   constexpr std::string_view ended = "[launch] rank ";
   LaunchReport out;
   for (std::size_t from = 0; from < output.size();) {

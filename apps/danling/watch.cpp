@@ -1,4 +1,4 @@
-// danling watch: the page of `danling report`, live.
+// danling watch: serves the page of `danling report` and updates it.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -28,13 +28,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kCommand = "danling watch";
 constexpr std::int64_t kMaxPort = 65535;
 constexpr auto kInterval = std::chrono::milliseconds(500);
-// Without requests for this long nothing is read.
+// Stops reading files after so long without requests.
 constexpr auto kIdle = std::chrono::seconds(30);
 
-const std::initializer_list<Option> kOptions = {{"--port", "N", "port on 127.0.0.1; by default a free one"},
-                                                {"--help", "", "print this"}};
+const std::initializer_list<Option> kOptions = {{"--port", "N", "port on 127.0.0.1 (default: a free port)"},
+                                                {"--help", "", "print this text"}};
 
-/// The latest data, made by the main thread and sent by that of the server.
+/// The latest data: the main thread makes it, the server's thread sends it.
 class Board {
  public:
   void put(std::string data, std::uint64_t version) {
@@ -74,7 +74,7 @@ class Board {
   std::atomic<Clock::rep> asked_ = 0;
 };
 
-/// Reads the runs again and prints one line when one appears or vanishes.
+/// Reads the runs again, and prints a line if a run appears or vanishes.
 class Watched {
  public:
   explicit Watched(const std::vector<std::string>& names) : seen_(names.size(), true) {
@@ -89,15 +89,14 @@ class Watched {
     for (std::size_t i = 0; i < runs_.size(); ++i) {
       const bool there = runs_[i].exists();
       if (there != seen_[i]) {
-        std::printf("%s: %s\n", runs_[i].dir().string().c_str(),
-                    there ? "the run is there" : "no run at present; waits for it");
+        std::printf("%s: %s\n", runs_[i].dir().string().c_str(), there ? "found the run" : "no run yet; waiting");
         std::fflush(stdout);
         seen_[i] = there;
         changed = true;
       }
       changed = runs_[i].update() || changed;
     }
-    // The small files change without a line of metrics: at the end of a run, or when a checkpoint is written.
+    // The small files also change without a new line of metrics: at the end of a run, or at a save of a checkpoint.
     const auto now = Clock::now();
     if (!changed && now < next_check_) {
       return false;
@@ -117,7 +116,7 @@ class Watched {
   }
 
   std::string data() const { return page_data(runs_, version(), true); }
-  /// Differs from those of an earlier server on the same port.
+  /// Also differs from the versions of an earlier server on the same port.
   std::uint64_t version() const { return started_ + version_; }
 
  private:
@@ -137,13 +136,13 @@ int watch(std::span<const std::string> words) {
   const Arguments arguments(kCommand, words, kOptions);
   if (arguments.has("--help")) {
     std::printf(
-        "Usage: danling watch RUN... [--port N]\n\nServes the page of `danling report` on this machine, and updates it "
-        "while the runs go on. A run may begin\nlater. Ctrl-C ends it.\n\n%s\n",
+        "Usage: danling watch RUN... [--port N]\n\nServes the page of `danling report` on this machine and updates it "
+        "during the runs. A run may start later.\nCtrl-C ends the command.\n\n%s\n",
         describe(kOptions).c_str());
     return 0;
   }
   check<ConfigError>(!arguments.positional().empty(), kCommand,
-                     "expected the directory of at least one run, got none; --help shows the command's form");
+                     "expected the directory of at least one run, got none; --help shows the usage");
   const std::int64_t port = arguments.integer("--port", 0).value_or(0);
   check<ConfigError>(port <= kMaxPort, kCommand, "expected --port of at most ", kMaxPort, ", got ", port);
 
@@ -158,7 +157,7 @@ int watch(std::span<const std::string> words) {
   std::fflush(stdout);
   auto next = Clock::now() + kInterval;
   while (danling::stop_signal() == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a signal does not interrupt it
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // short, since a signal does not interrupt it
     if (Clock::now() < next || !board.is_watched()) {
       continue;
     }

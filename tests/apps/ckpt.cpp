@@ -296,7 +296,7 @@ TEST_CASE("danling ckpt: usage errors name the mistake and exit with 2", "[apps]
   CHECK(refusal({"ckpt", "vrify"}) ==
         "[danling ckpt] expected a command, got 'vrify'; did you mean 'verify'?; danling ckpt --help lists them\n");
   CHECK(refusal({"ckpt", "show"}) ==
-        "[danling ckpt show] expected one file, got 0 arguments; --help shows the command's form\n");
+        "[danling ckpt show] expected one file, got 0 arguments; --help shows the usage\n");
   CHECK(refusal({"ckpt", "show", "a", "--stat"}) ==
         "[danling ckpt show] expected an option of this command, got '--stat'; did you mean '--stats'?; --help lists "
         "them\n");

@@ -170,7 +170,7 @@ TEST_CASE("profile: a file cut off is read as far as it goes, with a warning", "
   const auto printed = run_danling({"profile", trace});
   CHECK(printed.code == 0);
   CHECK(printed.err == trace + ": the file is damaged or ends early, at byte " +
-                           std::to_string(whole.find("\"ProfilerStep#3\"") + 1) + "; the rest is left out\n");
+                           std::to_string(whole.find("\"ProfilerStep#3\"") + 1) + "; the rest is ignored\n");
   CHECK(printed.out.find("1 step, 100.0 us on average") != std::string::npos);
   REQUIRE(std::system(("gzip -k '" + trace + "'; truncate -s -9 '" + trace + ".gz'").c_str()) == 0);
   CHECK(run_danling({"profile", trace + ".gz"}).err.find("unexpected end of file") != std::string::npos);

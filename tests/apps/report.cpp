@@ -150,7 +150,7 @@ TEST_CASE("report: half-written, empty, damaged and newer files become notes of 
   CHECK(notes.find("expected a JSON object in '" + (run / "best.json").string() + "', got an empty file\n") !=
         std::string::npos);
   CHECK(notes.find("expected format 1 in " + (run / "summary.json").string() +
-                   ", got 7: a newer version of danling wrote it, and this page may lack some of it\n") !=
+                   ", got 7: a newer version of danling wrote it, so this page may be incomplete\n") !=
         std::string::npos);
   CHECK(notes.find("expected a JSON object in '" + (run / "profiles" / "summary.json").string() + "'") !=
         std::string::npos);
@@ -187,8 +187,7 @@ TEST_CASE("report: what is no run is one clear error", "[apps][report]") {
   CHECK(error({(dir / "empty").string()}) ==
         "[danling report] expected the directory of a run, or one that contains runs, got '" +
             (dir / "empty").string() + "', which has no metadata of a run\n");
-  CHECK(error({}) ==
-        "[danling report] expected the directory of at least one run, got none; --help shows the command's form\n");
+  CHECK(error({}) == "[danling report] expected the directory of at least one run, got none; --help shows the usage\n");
   const auto run = write_run(dir.path(), {});
   CHECK(error({run.string(), "-o", (dir / "no" / "x.html").string()}) == "[workspace.write] expected to write " +
                                                                              (dir / "no" / "x.html").string() +

@@ -263,7 +263,7 @@ TEST_CASE("danling runs show: a run that was killed, and one without its files",
   CHECK(result.err == "");
   CHECK_THAT(result.out, ContainsSubstring("  no file '" + (path / "metadata/config.diff.yaml").string() + "'"));
   CHECK_THAT(result.out, ContainsSubstring("  none: no file '" + (path / "results.json").string() + "'"));
-  CHECK_THAT(result.out, ContainsSubstring("  none: there is nothing to resume from"));
+  CHECK_THAT(result.out, ContainsSubstring("  none; the run cannot be resumed"));
 }
 
 TEST_CASE("danling runs show: a run with directories of shards can be resumed", "[apps]") {
@@ -386,7 +386,7 @@ TEST_CASE("danling runs compare: says what it could not compare", "[apps]") {
   CHECK(result.code == 0);
   CHECK_THAT(result.out,
              ContainsSubstring("not compared: metrics: no file '" + (b / "metrics.jsonl").string() + "'\n"));
-  CHECK_THAT(result.out, ContainsSubstring("not compared: checkpoints: there is none of one name in both runs\n"));
+  CHECK_THAT(result.out, ContainsSubstring("not compared: checkpoints: the runs have none with the same name\n"));
   CHECK(run_danling({"runs", "compare", a.string(), b.string(), "--checkpoint", "best"}).err ==
         "[danling runs compare] expected a checkpoint of both runs, got 'best.pth', which B lacks\n");
 }
@@ -407,7 +407,7 @@ TEST_CASE("danling runs rm: removes runs as a whole, after --yes alone where nob
                                               "' </dev/null 2>'", (dir / "error").string(), "' >/dev/null");
   CHECK(WEXITSTATUS(std::system(refused.c_str())) == 2);
   CHECK(read_file(dir / "error") ==
-        "[danling runs rm] expected --yes, since standard input is no terminal on which to ask; --dry-run prints what "
+        "[danling runs rm] expected --yes, since standard input is not a terminal; --dry-run prints what "
         "would be removed\n");
   CHECK(fs::exists(a / "summary.json"));
   const auto result = rm({"aaaa", "bbbb", "aaaa00000000", "--yes"});
@@ -446,7 +446,7 @@ TEST_CASE("danling runs rm: refuses before anything is removed", "[apps]") {
   CHECK_THAT(refusal("cccc"), ContainsSubstring(", a link to '" + other.string() + "'; name the directory itself"));
   fs::create_directory_symlink(elsewhere / "experiments/lin", dir / "experiments/linked");
   fs::remove(dir / "experiments/lin/cccc00000000");
-  CHECK_THAT(refusal("cccc"), ContainsSubstring("which a link leads out of it"));
+  CHECK_THAT(refusal("cccc"), ContainsSubstring("which a link resolves to"));
   CHECK(fs::exists(other / "summary.json"));
   CHECK(refusal("aaaa", {"--keep", "worst"}) == "[danling runs rm] expected --keep best or latest, got 'worst'\n");
 }

@@ -128,7 +128,7 @@ TEST_CASE("watch: serves the page, waits for a run that begins later, and follow
   const TempDir dir;
   const std::string path = (dir / "lin" / "0123456789ab").string();
   Watch watch({path});
-  CHECK(watch.line() == path + ": no run at present; waits for it");
+  CHECK(watch.line() == path + ": no run yet; waiting");
   const int port = port_in(watch.line());
   const Answer page = get(port, "/");
   CHECK(page.status == 200);
@@ -137,10 +137,10 @@ TEST_CASE("watch: serves the page, waits for a run that begins later, and follow
   Json data = next_data(port, -1);
   CHECK(data["live"] == true);
   CHECK(data["runs"][0]["status"] == "missing");
-  CHECK(data["runs"][0]["notes"][0] == "no run in " + path + " at present");
+  CHECK(data["runs"][0]["notes"][0] == "no run in " + path + " now");
 
   write_run(dir.path(), {});
-  CHECK(watch.line() == path + ": the run is there");
+  CHECK(watch.line() == path + ": found the run");
   do {
     data = next_data(port, data["version"]);
   } while (data["runs"][0]["status"] != "finished" || data["runs"][0]["lines"] != 44);
@@ -159,9 +159,9 @@ TEST_CASE("watch: serves the page, waits for a run that begins later, and follow
     CHECK(get(port, target).status == 404);
   }
   std::filesystem::remove_all(path);
-  CHECK(watch.line() == path + ": no run at present; waits for it");
+  CHECK(watch.line() == path + ": no run yet; waiting");
   data = next_data(port, data["version"]);
-  CHECK(data["runs"][0]["notes"][0] == "no run in " + path + " at present: its curves are those read before");
+  CHECK(data["runs"][0]["notes"][0] == "no run in " + path + " now; its curves are those read before");
   CHECK(data["runs"][0]["curves"].size() == curves.size());
   watch.interrupt();
   CHECK(watch.line().empty());
@@ -176,8 +176,8 @@ TEST_CASE("watch: a port that is taken is one clear error", "[apps][watch]") {
   const auto second = run_danling({"watch", run.string(), "--port", std::to_string(port)});
   CHECK(second.code == 2);
   CHECK(second.err == "[loopback_server.open] expected to listen on 127.0.0.1:" + std::to_string(port) +
-                          ", got 'Address already in use'; another process has the port: name another one, or 0 for a "
-                          "free one\n");
+                          ", got 'Address already in use'; another process uses the port: choose another one, or 0 "
+                          "for a free port\n");
   CHECK(get(port, "/").status == 200);
   const auto wrong = run_danling({"watch", run.string(), "--port", "70000"});
   CHECK(wrong.err == "[danling watch] expected --port of at most 65535, got 70000\n");

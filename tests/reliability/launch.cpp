@@ -258,7 +258,7 @@ TEST_CASE("launch: restarts use one worker fewer, down to --min-workers, until t
                           "[ $RANK = 0 ] && { echo $WORLD_SIZE; exit $((10 + $WORLD_SIZE)); }; exec sleep 600"));
   CHECK(launched.wait() == 12);
   CHECK(launched.out() == "[0] 4\n[0] 3\n[0] 2\n[0] 2\n");
-  CHECK(lines_of(launched.err()).back() == "[launch] not restarted: --max-restarts 3 is used up");
+  CHECK(lines_of(launched.err()).back() == "[launch] not restarted: the limit --max-restarts 3 is reached");
 }
 
 TEST_CASE("launch: an error of the config is not restarted, and neither is a stop at a time limit", "[launch]") {
@@ -320,7 +320,7 @@ TEST_CASE("launch: a process that a worker leaves behind ends with it, and one o
   }
   CHECK_THAT(without_pids(grouped.err()),
              ContainsSubstring("[launch] rank 0 (pid N) has ended, but a process that it started keeps its output "
-                               "open: no longer read\n"));
+                               "open; stops reading it\n"));
 
   Launched daemon(shell({"-n", "1"}, "setsid sleep 600 & echo $!"));
   CHECK(daemon.wait() == 0);

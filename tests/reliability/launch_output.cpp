@@ -100,8 +100,8 @@ TEST_CASE("launch: the run goes on when nobody reads its output any more", "[lau
   auto lines = lines_of(launched.err());
   std::sort(lines.begin(), lines.end());
   CHECK(lines == Launched::Words{"[0] at the end", "[1] at the end",
-                                 "[launch] expected to write output to stdout, got Broken pipe; such output is "
-                                 "dropped, and the run goes on"});
+                                 "[launch] expected to write output to stdout, got Broken pipe; drops such output "
+                                 "and continues"});
 }
 
 TEST_CASE("launch: standard streams that are closed at the start are not taken for pipes", "[launch]") {

@@ -51,7 +51,7 @@ TEST_CASE("launch: each signal is passed on once, and those that ask for a stop 
       CHECK(count_of(printed, rank + "got " + std::to_string(number) + "\n") == 1);
     }
   }
-  CHECK(launched.err() == "[launch] got " + name + ", passed on to the workers; SIGKILL follows after 30 s\n");
+  CHECK(launched.err() == "[launch] got " + name + ", forwards it to the workers; SIGKILL follows after 30 s\n");
 }
 
 TEST_CASE("launch: Ctrl-C on a terminal reaches each worker once", "[launch]") {
@@ -111,8 +111,8 @@ TEST_CASE("launch: deaf workers are killed after the grace period", "[launch]") 
   launched.send(SIGTERM);
   CHECK(launched.wait() == 137);
   CHECK(launched.err() ==
-        "[launch] got SIGTERM, passed on to the workers; SIGKILL follows after 0.250 s\n"
-        "[launch] SIGKILL to the workers that still run: rank 0, 1\n");
+        "[launch] got SIGTERM, forwards it to the workers; SIGKILL follows after 0.250 s\n"
+        "[launch] sends SIGKILL to the workers that still run: rank 0, 1\n");
   for (const pid_t pid : pids_of(launched)) {
     CHECK(!runs(pid));
   }
@@ -122,7 +122,7 @@ TEST_CASE("launch: deaf workers beside one that failed are killed after the grac
   Launched launched(shell({"-n", "2", "--grace-seconds", "0.25"},
                           "trap '' TERM; [ $RANK = 1 ] && { sleep 0.3; exit 6; }; while :; do sleep 0.05; done"));
   CHECK(launched.wait() == 6);
-  CHECK(lines_of(launched.err()).back() == "[launch] SIGKILL to the workers that still run: rank 0");
+  CHECK(lines_of(launched.err()).back() == "[launch] sends SIGKILL to the workers that still run: rank 0");
 }
 
 TEST_CASE("launch: a second SIGINT or SIGTERM kills the workers at once", "[launch]") {
@@ -133,7 +133,7 @@ TEST_CASE("launch: a second SIGINT or SIGTERM kills the workers at once", "[laun
   std::this_thread::sleep_for(std::chrono::milliseconds(400));  // sooner, both are one request
   launched.send(SIGTERM);
   CHECK(launched.wait() == 137);
-  CHECK(lines_of(launched.err()).back() == "[launch] SIGKILL to the workers that still run: rank 0, 1");
+  CHECK(lines_of(launched.err()).back() == "[launch] sends SIGKILL to the workers that still run: rank 0, 1");
 }
 
 TEST_CASE("launch: a signal while the workers are being ended cancels the restart", "[launch]") {
@@ -148,7 +148,7 @@ TEST_CASE("launch: a signal while the workers are being ended cancels the restar
   wait_until("the signal to be taken", [&] { return count_of(launched.err(), "got SIGINT") == 1; });
   danling_test::write_file(released, "");
   CHECK(launched.wait() == 6);
-  CHECK(lines_of(launched.err()).back() == "[launch] got SIGINT: the workers are ending, and are not started again");
+  CHECK(lines_of(launched.err()).back() == "[launch] got SIGINT: the workers are already ending; no restart");
 }
 
 TEST_CASE("launch: workers die with a launcher that is killed", "[launch]") {

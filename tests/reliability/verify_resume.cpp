@@ -265,8 +265,7 @@ TEST_CASE("verify-resume: a program that cannot be verified gives another code",
 }
 
 TEST_CASE("verify-resume: wrong usage is one clear line", "[reliability]") {
-  CHECK(verify("", "").output ==
-        "[verify-resume] expected a program after --, got none; --help shows the command's form\n");
+  CHECK(verify("", "").output == "[verify-resume] expected a program after --, got none; --help shows the usage\n");
   CHECK(verify("--faults kil", "true").output ==
         "[verify-resume] expected faults among kill, save, term, int, size, full, io, readonly, quota, short, got "
         "'kil'; did you mean 'kill'?\n");

@@ -149,7 +149,7 @@ TEST_CASE("LoopbackServer: a port that is taken is one error, and its end frees 
     CHECK(
         error_of<danling::Error>([&] { const LoopbackServer second({.port = port}, echo); }) ==
         concat("[loopback_server.open] expected to listen on 127.0.0.1:", port,
-               ", got 'Address already in use'; another process has the port: name another one, or 0 for a free one"));
+               ", got 'Address already in use'; another process uses the port: choose another one, or 0 for a free port"));
     const Connection open(port);
     open.send("GET /");
   }
