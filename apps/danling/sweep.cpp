@@ -21,13 +21,13 @@ using danling::quote;
 namespace fs = std::filesystem;
 
 constexpr auto kWhere = "danling sweep";
-constexpr std::size_t kMostReported = 100;  // runs in one page
+constexpr std::size_t kMostReported = 100;  // runs per page
 
 const std::initializer_list<Option> kOptions = {
     {"--dir", "DIR", "directory of the sweep (default: sweeps/ and the name of the file)"},
-    {"--jobs", "N", "trials at a time (default: as many as the cores have room for)"},
-    {"--threads", "N", "threads of each (default: 1, or the cores divided by --jobs)"},
-    {"--memory", "SIZE", "memory of all trials together, such as 16GiB (default: what is free)"},
+    {"--jobs", "N", "trials at a time (default: the number of cores divided by --threads)"},
+    {"--threads", "N", "threads per trial (default: 1, or the cores divided by --jobs)"},
+    {"--memory", "SIZE", "memory of all trials together, such as 16GiB (default: the free memory)"},
     {"--retry-failed", "", "start failed trials again"},
     {"--dry-run", "", "print the trials"},
     {"--help", "", "print this text"}};
@@ -36,11 +36,11 @@ void print_help() {
   std::printf(
       "Usage: danling sweep SPEC.yaml [options] [-- PROGRAM args]\n\n"
       "Tries values of config keys of any danling program. The file, in YAML:\n\n"
-      "  program: [./mnist, --epochs, 3]     unless it follows --\n"
+      "  program: [./mnist, --epochs, 3]     unless given after --\n"
       "  method: random                      grid, random or halving\n"
-      "  trials: 20                          of random and halving\n"
+      "  trials: 20                          for random and halving\n"
       "  seed: 0\n"
-      "  score: val.acc                      a number of the results; the best of a run counts\n"
+      "  score: val.acc                      a number of the results; the best value of a run counts\n"
       "  mode: max                           or min\n"
       "  max_failures: 5\n"
       "  parameters:\n"
@@ -49,8 +49,8 @@ void print_help() {
       "    dropout: {uniform: [0, 0.5]}\n"
       "    channels: {int: [8, 32]}\n"
       "  halving: {resource: epochs, min: 1, max: 9, factor: 3}\n\n"
-      "The same command goes on with a sweep that was stopped or killed.\n\n%s\n"
-      "Exit code: 0 when all is done, 1 after too many failures, 128 + signal when stopped, 2 for an error.\n",
+      "The same command continues a sweep that was stopped or killed.\n\n%s\n"
+      "Exit code: 0 if all trials are done, 1 after too many failures, 128 + signal after a stop, 2 after an error.\n",
       describe(kOptions).c_str());
 }
 
@@ -75,7 +75,7 @@ SweepLimits limits_of(const Arguments& arguments) {
   return out;
 }
 
-// The keys of which trials have different values.
+// Returns the keys whose values differ between trials.
 std::vector<std::string> varying_keys(const std::vector<Trial>& trials) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < trials.front().values.size(); ++i) {
@@ -124,7 +124,7 @@ void print_table(const SweepSpec& spec, const SweepState& state) {
   }
 }
 
-// One page of the best trials, where this build has `danling report`.
+// Writes a page of the best trials, if this build has `danling report`.
 void write_report(const SweepState& state) {
   const Command report = find_command("report");
   std::vector<std::string> words;
@@ -139,7 +139,7 @@ void write_report(const SweepState& state) {
   words.insert(words.end(), {"--output", (state.dir() / "report.html").string()});
   try {
     report(words);
-  } catch (const danling::Error& error) {  // the results are safe
+  } catch (const danling::Error& error) {  // the results are stored already
     std::fprintf(stderr, "%s\n", error.what());
   }
 }
@@ -150,7 +150,7 @@ int run_sweep(const SweepSpec& spec, const SweepLimits& limits, SweepState& stat
   std::printf("[sweep] %s in %s: %d at a time, %s each%s\n", count_text(state.trials().size(), "trial").c_str(),
               state.dir().string().c_str(), limits.jobs,
               count_text(static_cast<std::uint64_t>(limits.threads), "thread").c_str(),
-              state.continues() ? "; goes on" : "");
+              state.continues() ? "; continues" : "");
   sweep.run();
   print_table(spec, state);
   write_report(state);
@@ -159,7 +159,7 @@ int run_sweep(const SweepSpec& spec, const SweepLimits& limits, SweepState& stat
     std::printf("best: %s\n", ranking.front()->run.c_str());
   }
   if (sweep.status() != "finished") {
-    std::printf("to go on: %s\n", command.c_str());
+    std::printf("to continue: %s\n", command.c_str());
   }
   const bool any = ranking.front()->last_score() != nullptr;
   return sweep.signal() != 0 ? 128 + sweep.signal() : sweep.status() == "failed" || !any ? 1 : 0;

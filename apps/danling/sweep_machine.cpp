@@ -33,7 +33,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-/// The number behind `key` at the start of a line.
+/// Returns the number after `key` at the beginning of a line.
 std::optional<std::uint64_t> field(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -45,8 +45,8 @@ std::optional<std::uint64_t> field(const fs::path& path, std::string_view key) {
   return std::nullopt;
 }
 
-/// Calls `visit` with the folder of this process's control group and those above it, of version 2 or of a controller of
-/// version 1. A container may see its own group as the root.
+/// Calls `visit` with the folders of this process's control group and its parents, of version 2 or of a controller of
+/// version 1. In a container the group may be the root.
 void visit_groups(std::string_view controller, const std::function<void(const fs::path&, bool second)>& visit) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -88,7 +88,7 @@ int usable_cores() {
       period = line.find(' ') == std::string::npos ? std::nullopt
                                                    : number_in(std::string_view(line).substr(line.find(' ') + 1));
     } else {
-      quota = number_in(first_line(group / "cpu.cfs_quota_us"));  // -1: none
+      quota = number_in(first_line(group / "cpu.cfs_quota_us"));  // -1: no quota
       period = number_in(first_line(group / "cpu.cfs_period_us"));
     }
     if (quota && period && *period > 0) {

@@ -1,4 +1,4 @@
-// Cores and memory of the machine within the limits of this process, and the memory of a trial.
+// Measures the cores and memory that this process may use, and the memory of a trial.
 #pragma once
 
 #include <sys/types.h>
@@ -8,14 +8,14 @@
 
 namespace danling_command {
 
-/// Cores that this process may use: its affinity, within the quota of its control groups.
+/// Returns the number of cores that this process may use, by its affinity and the quota of its control groups.
 int usable_cores();
 
-/// Memory that new processes may take now without swapping: what the system has available, and what the limits of the
-/// control groups leave (page cache that can be dropped counts as free). Nothing where the system does not say.
+/// Returns the memory that new processes may use now without swapping: the minimum of the system's available memory and
+/// the rest of the control groups' limits (reclaimable page cache counts as free). Returns nullopt if unknown.
 std::optional<std::uint64_t> available_memory();
 
-/// Resident memory of a process and its children now. 0 once it has ended.
+/// Returns the resident memory of a process and its children; 0 if it has ended.
 std::uint64_t resident_memory(pid_t process);
 
 }  // namespace danling_command

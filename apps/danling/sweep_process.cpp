@@ -49,7 +49,7 @@ TrialLock::TrialLock(const std::filesystem::path& path)
     : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   danling::check<danling::StateError>(file_ >= 0, kWhere, "expected to open the lock ", quote(path.string()), ", got ",
                                       quote(std::strerror(errno)));
-  // A file system without locks cannot say whether another holds it.
+  // On a file system without locks, assumes that the lock is free.
   taken_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
@@ -68,8 +68,8 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   const bool piped = pipe2(failed.data(), O_CLOEXEC) == 0;
   const pid_t parent = getpid();
   pid_ = piped ? fork() : -1;
-  if (pid_ == 0) {  // only async-signal-safe calls until the program runs
-    setpgid(0, 0);  // a terminal's Ctrl-C reaches the sweep alone
+  if (pid_ == 0) {  // only async-signal-safe calls between fork and exec
+    setpgid(0, 0);  // Ctrl-C in a terminal then reaches only the sweep
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() == parent) {
       dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
@@ -122,7 +122,7 @@ bool TrialProcess::ended() {
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) {
     return false;
   }
-  kill(-pid_, SIGKILL);  // what it has left behind in its group, whose number is its own until it is reaped
+  kill(-pid_, SIGKILL);  // kills the rest of its group; the number cannot be reused before the process is reaped
   int status = 0;
   rusage usage{};
   while (wait4(pid_, &status, 0, &usage) < 0 && errno == EINTR) {

@@ -1,4 +1,4 @@
-// The process of one trial, and the lock by which it is known to run.
+// TrialProcess: the process of one trial. TrialLock: the lock that a running trial holds.
 #pragma once
 
 #include <sys/types.h>
@@ -12,11 +12,11 @@
 
 namespace danling_command {
 
-/// The lock of a trial. Its process and the processes which that starts inherit it, so it is held until the last of
-/// them has ended, also when the sweep was killed.
+/// The lock of a trial. The trial's process and its children inherit it, so it is held until the last of them has
+/// ended, even if the sweep was killed.
 class TrialLock {
  public:
-  /// Tries to take it. @throws danling::StateError when the file cannot be opened
+  /// Tries to take the lock. @throws danling::StateError if the file cannot be opened
   explicit TrialLock(const std::filesystem::path& path);
   ~TrialLock();
   TrialLock(const TrialLock&) = delete;
@@ -30,25 +30,24 @@ class TrialLock {
   bool taken_ = false;
 };
 
-/// A process in a group of its own, which is asked to stop (SIGTERM) when the sweep dies. Its output is appended to a
-/// file.
+/// A process in a separate group, which gets SIGTERM if the sweep dies. Its output is appended to a file.
 class TrialProcess {
  public:
-  /// @throws danling::ConfigError when the program cannot be started
+  /// @throws danling::ConfigError if the program cannot be started
   TrialProcess(const std::vector<std::string>& words, int threads, const std::filesystem::path& log,
                const TrialLock& lock, const danling::SignalQueue& signals);
-  /// Kills it if it still runs.
+  /// Kills the process if it still runs.
   ~TrialProcess();
   TrialProcess(const TrialProcess&) = delete;
   TrialProcess& operator=(const TrialProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Whether it has ended; sets what follows.
+  /// Returns true if the process has ended, and then sets code() and signal().
   bool ended();
   int code() const { return code_; }      ///< exit code, or 128 + signal
-  int signal() const { return signal_; }  ///< that ended it, or 0
+  int signal() const { return signal_; }  ///< the signal that ended it, or 0
   std::uint64_t peak_bytes() const { return peak_bytes_; }
-  /// To its group.
+  /// Sends `signal` to the process group.
   void send(int signal) const;
 
  private:
@@ -58,7 +57,7 @@ class TrialProcess {
   std::uint64_t peak_bytes_ = 0;
 };
 
-/// The last line with text that a log has behind `offset`, and is not longer than a message should be.
+/// Returns the last line of a log behind `offset` that is not blank, cut to the length of a message.
 std::string last_line_of(const std::filesystem::path& log, std::uint64_t offset);
 
 }  // namespace danling_command

@@ -103,7 +103,7 @@ bool SweepRun::is_running(const Trial& trial) const {
                      [&](const Running& running) { return running.task.trial == &trial; });
 }
 
-// Those that an earlier sweep has started come first, since they may still run.
+// Returns trials that an earlier sweep started first, since they may still run.
 std::optional<SweepRun::Task> SweepRun::next_task() const {
   std::optional<Task> out;
   for (const auto& task : open_tasks()) {
@@ -131,7 +131,7 @@ bool SweepRun::fits() {
   if (running_.empty()) {
     return true;
   }
-  std::uint64_t expected = 0;  // of one trial
+  std::uint64_t expected = 0;  // memory of one trial
   bool measured = false;
   for (const auto& trial : state_.trials()) {
     expected = std::max(expected, trial.peak_bytes);
@@ -146,7 +146,7 @@ bool SweepRun::fits() {
   if (!measured) {
     return false;
   }
-  std::uint64_t growth = 0;  // of those that run
+  std::uint64_t growth = 0;  // expected growth of running trials
   for (const auto& running : running_) {
     growth += expected - std::min(running.bytes, expected);
   }
@@ -158,18 +158,18 @@ bool SweepRun::fits() {
   const bool enough = !left || *left >= growth + expected + expected / 10;
   if (!enough && !said_memory_) {
     said_memory_ = true;
-    say(concat("memory: a trial takes ", bytes_text(expected), ", ", bytes_text(*left), " are left: ", running_.size(),
-               " at a time for now"));
+    say(concat("memory: a trial needs ", bytes_text(expected), ", ", bytes_text(*left), " are left: runs ",
+               running_.size(), " at a time for now"));
   }
   return enough;
 }
 
-// A trial that cannot start (no process, no lock) has failed; the other trials continue.
+// Starts a trial. If it cannot start (no process, no lock), it has failed, and the other trials continue.
 void SweepRun::start(const Task& task) {
   try {
     try_to_start(task);
   } catch (const danling::ConfigError&) {
-    throw;  // of all trials: there is no such program
+    throw;  // concerns all trials: the program does not exist
   } catch (const danling::Error& error) {
     fail(*task.trial, error.what());
     state_.save("running");
@@ -181,13 +181,13 @@ void SweepRun::try_to_start(const Task& task) {
   Running running{task, nullptr, Clock::now()};
   const TrialLock lock(state_.lock_of(trial));
   if (!lock.taken()) {
-    say(concat(trial.name(), " still runs, started by a sweep that was killed: waits for it"));
+    say(concat(trial.name(), " still runs, started by a killed sweep: waits for it"));
     running.begun = true;
     running_.push_back(std::move(running));
     return;
   }
   if (trial.status == "running") {
-    // Its sweep was killed, and nobody saw how it ended.
+    // Its sweep was killed, so its exit code is unknown.
     const auto dir = run_of(trial);
     const auto facts = dir.empty() ? RunFacts() : read_run(dir);
     if (!dir.empty() && facts.status == "finished" && facts.done >= task.goal) {
@@ -206,7 +206,7 @@ void SweepRun::try_to_start(const Task& task) {
   ++trial.starts;
   running_.push_back(std::move(running));
   state_.save("running");
-  say(concat(trial.name(), trial.starts > 1 ? " goes on: " : " started: ", values_text(trial.values),
+  say(concat(trial.name(), trial.starts > 1 ? " continues: " : " started: ", values_text(trial.values),
              task.goal > 0 ? concat(", ", spec_.resource, " ", task.goal) : ""));
 }
 
@@ -240,7 +240,7 @@ void SweepRun::measure(Running& running) {
   }
 }
 
-// The run that a trial has started last; its folder has the identity of the code in its name if that is known.
+// Returns the latest run of a trial; the name of its folder contains the code id, if known.
 fs::path SweepRun::run_of(const Trial& trial) const {
   fs::path out;
   std::string newest;
@@ -267,7 +267,7 @@ void SweepRun::judge(Running& running) {
   auto& trial = *running.task.trial;
   trial.seconds += std::chrono::duration<double>(Clock::now() - running.started).count();
   if (!running.process) {
-    // A sweep that was killed asks its processes to stop; the next start sees whether there is something to do.
+    // The processes of a killed sweep get SIGTERM; the next start of the trial checks whether work remains.
     say(concat(trial.name(), " has ended"));
     trial.status = "running";
     return;
@@ -295,7 +295,7 @@ void SweepRun::judge(Running& running) {
                                     : line);
 }
 
-// The best score up to the goal, as the program wrote it.
+// Takes the best score up to the goal from the results.
 void SweepRun::finish(const Task& task) {
   auto& trial = *task.trial;
   const auto dir = run_of(trial);
@@ -337,7 +337,7 @@ void SweepRun::finish(const Task& task) {
     open += other.goal == task.goal ? 1 : 0;
   }
   say(concat(trial.name(), " finished: ", spec_.score, " ", danling::format_number(best->score), ", ",
-             danling::format_duration(trial.seconds), "; ", open, " to go",
+             danling::format_duration(trial.seconds), "; ", open, " left",
              task.goal > 0 ? concat(" up to ", spec_.resource, " ", task.goal) : ""));
 }
 
@@ -397,7 +397,7 @@ void SweepRun::run() {
   for (;;) {
     look_at_processes();
     start_what_fits();
-    if (stopping_) {  // one that another sweep has started is not ours to wait for
+    if (stopping_) {  // does not wait for trials that another sweep started
       std::erase_if(running_, [](const Running& running) { return !running.process; });
     }
     if (running_.empty() && (stopping_ || !next_task())) {

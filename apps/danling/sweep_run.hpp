@@ -1,4 +1,4 @@
-// Runs the trials of a sweep, several at a time.
+// SweepRun: runs the trials of a sweep, several at a time.
 #pragma once
 
 #include <chrono>
@@ -19,46 +19,46 @@ namespace danling_command {
 
 struct SweepLimits {
   int jobs = 1;                              ///< trials at a time
-  int threads = 1;                           ///< of each
-  std::optional<std::uint64_t> memory = {};  ///< of all together; unset: what the machine has
-  std::chrono::seconds grace{60};            ///< between the request to stop and SIGKILL
+  int threads = 1;                           ///< threads per trial
+  std::optional<std::uint64_t> memory = {};  ///< memory of all trials together; unset: that of the machine
+  std::chrono::seconds grace{60};            ///< time between the request to stop and SIGKILL
 };
 
-/// Halving runs in rungs: every trial up to the first goal, then the best of them up to the next.
+/// Runs the trials. Halving runs in rungs: all trials up to the first goal, then the best trials up to the next goal.
 class SweepRun {
  public:
   SweepRun(const SweepSpec& spec, const SweepLimits& limits, SweepState& state, const danling::SignalQueue& signals)
       : spec_(spec), limits_(limits), state_(state), signals_(signals) {}
 
-  /// Returns when all is done, or after a signal or too many failures when the processes have stopped.
+  /// Runs all trials. Returns when they are done; after a signal or too many failures, when the processes have stopped.
   void run();
 
-  /// finished, stopped or failed (too many failures).
+  /// The result: finished, stopped or failed (too many failures).
   const std::string& status() const { return status_; }
   /// The signal that stopped the sweep, or 0.
   int signal() const { return signal_; }
-  /// The command of a trial up to a goal.
+  /// Returns the command of a trial up to a goal.
   std::vector<std::string> command(const Trial& trial, std::int64_t goal) const;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Task {
     Trial* trial;
-    std::int64_t goal;  ///< 0 without rungs
+    std::int64_t goal;  ///< epochs or steps; 0 without rungs
   };
-  /// A trial that runs; `process` is null where a sweep that was killed has started it.
+  /// A running trial; `process` is null if a killed sweep started it.
   struct Running {
     Task task;
     std::unique_ptr<TrialProcess> process;
     Clock::time_point started;
     std::uint64_t log_offset = 0;
-    std::uint64_t bytes = 0;  ///< resident at the last look
+    std::uint64_t bytes = 0;  ///< resident memory at the last measurement
     std::uint64_t peak = 0;
-    bool begun = false;  ///< it trains, so most of its memory is taken
+    bool begun = false;  ///< training has begun, so most of its memory is allocated
   };
 
   std::vector<Trial*> members_of(std::size_t rung) const;
-  /// The trials of the present rung that lack its goal.
+  /// The trials of the current rung that have not reached its goal.
   std::vector<Task> open_tasks() const;
   std::optional<Task> next_task() const;
   bool is_running(const Trial& trial) const;
@@ -80,7 +80,7 @@ class SweepRun {
   SweepState& state_;
   const danling::SignalQueue& signals_;
   std::vector<Running> running_;
-  std::set<std::int64_t> held_;  ///< trials that were stopped by others; a later start goes on with them
+  std::set<std::int64_t> held_;  ///< trials that others stopped; a later start continues them
   std::string status_;
   int signal_ = 0;
   bool stopping_ = false;

@@ -24,11 +24,11 @@ using Method = SweepSpec::Method;
 constexpr auto kWhere = "danling sweep";
 constexpr std::int64_t kMostTrials = 100000;
 
-/// Keys of the config that the sweep sets for each trial.
+/// The keys of the config that the sweep sets for each trial.
 const std::vector<std::string> kOwnKeys = {"workspace_root", "lineage",     "auto_resume",
                                            "resume",         "num_threads", "record"};
 
-/// A value of a config as a program's option takes it.
+/// Formats a value of a config for an option of the program.
 std::string option_text(const ConfigTree& value) {
   if (value.is_string()) {
     return value.string();
@@ -39,7 +39,7 @@ std::string option_text(const ConfigTree& value) {
   return text.substr(3, text.size() - 4);  // without `v: ` and the line feed
 }
 
-/// One map of the file; every key has to be asked for.
+/// One map of the file, which records the keys that were read.
 class Section {
  public:
   Section(const ConfigTree& tree, std::string path, const std::string& file)
@@ -95,7 +95,7 @@ class Section {
     return word.value_or(fallback);
   }
 
-  /// Refuses keys that nothing has asked for.
+  /// Refuses keys that were not read.
   void finish() const {
     for (const auto& entry : tree_.map()) {
       const std::string key = entry.key.string();
@@ -143,7 +143,7 @@ void read_range(Section& section, const std::string& key, const ConfigTree& boun
     section.refuse(key, bounds, "a range whose low end is below its high end");
   }
   if (out.kind == Kind::log_uniform && out.low <= 0) {
-    section.refuse(key, bounds, "a range of positive numbers, of which there are logarithms");
+    section.refuse(key, bounds, "a range of positive numbers, which have logarithms");
   }
 }
 
@@ -212,13 +212,13 @@ void read_halving(Section& top, const std::string& file, SweepSpec& out) {
   out.goals.push_back(*high);
 }
 
-/// A number in [0, 1), from the generator alone: std::uniform_real_distribution differs between libraries.
+/// Draws a number in [0, 1). Does not use std::uniform_real_distribution, which differs between libraries.
 double draw(std::mt19937_64& generator) { return static_cast<double>(generator() >> 11) * 0x1p-53; }
 
 std::string draw_value(const SweepParameter& parameter, std::mt19937_64& generator) {
   const double at = draw(generator);
   const auto number = [&](double value) {
-    // Six digits are enough, and are read more easily.
+    // Rounds to six digits, which suffice and are easier to read.
     const double scale = std::pow(10.0, 5 - std::floor(std::log10(std::max(std::abs(value), 1e-300))));
     const double rounded = std::isfinite(scale) ? std::round(value * scale) / scale : value;
     return danling::to_text(std::clamp(rounded, parameter.low, parameter.high));

@@ -35,7 +35,7 @@ Json json_of(const TrialValues& values) {
   return out;
 }
 
-/// The parts of the specification that a continued sweep must share.
+/// Returns the parts of the specification that must be equal when a sweep continues.
 Json identity_of(const SweepSpec& spec) {
   return {{"program", spec.program},   {"method", to_text(spec.method)},
           {"score", spec.score},       {"mode", spec.higher_is_better ? "max" : "min"},
@@ -156,7 +156,7 @@ void SweepState::save(const std::string& status) {
   } catch (const danling::Error& error) {
     if (last_error_ != error.what()) {
       last_error_ = error.what();
-      std::fprintf(stderr, "%s; the sweep goes on, and tries again\n", error.what());
+      std::fprintf(stderr, "%s; the sweep continues and retries\n", error.what());
     }
   }
 }

@@ -1,4 +1,4 @@
-// The progress of a sweep, stored in its sweep.json.
+// SweepState: the progress of a sweep, stored in sweep.json.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace danling_command {
 struct Trial {
   std::int64_t number = 0;
   TrialValues values;
-  /// waiting, running, finished (of its present goal), stopped (goes on from its checkpoint) or failed.
+  /// waiting, running, finished (up to the current goal), stopped (continues from its checkpoint) or failed.
   std::string status = "waiting";
-  /// Best score up to each goal that it has reached, and where that was; the goal of a sweep without rungs is 0.
+  /// The best score up to each reached goal, and its epoch or step; without rungs the goal is 0.
   struct Score {
     std::int64_t goal = 0;
     double score = 0;
     std::int64_t index = 0;
   };
   std::vector<Score> scores;
-  double seconds = 0;  ///< of all its processes
+  double seconds = 0;  ///< total time of its processes
   std::int64_t starts = 0;
   std::string error;
   std::uint64_t peak_bytes = 0;
-  std::string run;  ///< its run's directory
+  std::string run;  ///< directory of its run
 
-  /// `trial-007`.
+  /// Returns a name such as `trial-007`.
   std::string name() const;
   const Score* score_of(std::int64_t goal) const;
   const Score* last_score() const { return scores.empty() ? nullptr : &scores.back(); }
@@ -42,8 +42,9 @@ struct Trial {
 ///       logs/trial-000.log  locks/trial-000  runs/trial-000/<run id>/
 class SweepState {
  public:
-  /// Reads what an earlier process left in the directory, or begins. Locks the directory.
-  /// @throws danling::ConfigError when it holds another sweep, danling::StateError when a process runs this one
+  /// Locks the directory, and reads the state of an earlier process or begins a new sweep.
+  /// @throws danling::ConfigError if the directory contains another sweep, danling::StateError if a process runs this
+  /// one
   SweepState(std::filesystem::path dir, const SweepSpec& spec);
   ~SweepState();
   SweepState(const SweepState&) = delete;
@@ -55,14 +56,14 @@ class SweepState {
   std::filesystem::path runs_dir() const { return dir_ / "runs"; }
   std::vector<Trial>& trials() { return trials_; }
   const std::vector<Trial>& trials() const { return trials_; }
-  /// Whether an earlier process had begun.
+  /// True if an earlier process began the sweep.
   bool continues() const { return continues_; }
 
-  /// Writes sweep.json; `status` is that of the sweep: running, finished, stopped or failed. A disk error is logged
-  /// once and does not end the sweep.
+  /// Writes sweep.json. `status` of the sweep is running, finished, stopped or failed. Logs a disk error once and
+  /// continues.
   void save(const std::string& status);
 
-  /// Trials with a score, the furthest and best first, then the others in order.
+  /// Returns the trials with a score, sorted by goal and score, then the other trials in order.
   std::vector<const Trial*> ranking() const;
 
  private:

@@ -1,4 +1,4 @@
-// `danling verify-resume`: verifies that an interrupted and resumed program writes the same files as one without
+// danling verify-resume: verifies that an interrupted and resumed program writes the same files as without
 // interruptions.
 #include <signal.h>
 #include <stdlib.h>
@@ -30,53 +30,50 @@ const std::initializer_list<Option> kOptions = {
     {"--faults", "LIST", "kinds of interruptions, separated by commas (all listed below)"},
     {"--processes", "LIST", "numbers of processes, one drawn for each start; the reference uses the first"},
     {"--layouts", "LIST",
-     "numbers of processes with further arguments of PROGRAM, separated by semicolons, one drawn for each start; the "
+     "numbers of processes with extra arguments of PROGRAM, separated by semicolons, one drawn for each start; the "
      "reference uses the first: '4:--parallel.axes.tensor 4;2:--parallel.axes.tensor 2;1:'"},
     {"--tolerance", "X[,FLOOR]",
-     "compare numbers by value: they may differ by X times the larger one (or the largest in the tensor) and by FLOOR "
-     "(X squared) besides; everything else must be equal"},
-    {"--fault-seed", "N", "repeats the same interruptions; times of signals vary slightly"},
-    {"--seed", "N", "the program's --seed, unless its arguments set one (1)"},
-    {"--timeout", "SECONDS", "for one start (20 times the reference's time, at least 60)"},
-    {"--ignore", "GLOBS",
-     "paths below the workspace root that are not compared, separated by commas; * matches anything"},
-    {"--dir", "DIR", "directory of the runs (a temporary one)"},
-    {"--keep", "", "keep the runs also when they are identical"},
-    {"--verbose", "", "a line for each start"},
-    {"--help", "", "show this text"},
+     "compare numbers by value: allow a difference of X times the larger one (or the largest in the tensor) plus FLOOR "
+     "(X squared); everything else must be equal"},
+    {"--fault-seed", "N", "seed of the interruptions, to repeat them; times of signals vary slightly"},
+    {"--seed", "N", "--seed of PROGRAM, unless its arguments set one (1)"},
+    {"--timeout", "SECONDS", "limit for one start (20 times the time of the reference, at least 60)"},
+    {"--ignore", "GLOBS", "paths below the workspace root to ignore, separated by commas; * matches anything"},
+    {"--dir", "DIR", "directory of the runs (a temporary directory)"},
+    {"--keep", "", "keep the runs even if they are identical"},
+    {"--verbose", "", "print a line for each start"},
+    {"--help", "", "print this text"},
 };
 
 void print_help() {
   std::printf(
       "Usage: danling verify-resume [options] -- PROGRAM [arguments]\n\n"
-      "Runs PROGRAM, built on danling::run, once without interruptions; then again with interruptions, resuming it\n"
-      "each time; and compares all files of both. Adds --workspace_root, --auto_resume true and --seed.\n\n"
+      "Runs PROGRAM, which must use danling::run, once without interruptions. Then runs it with interruptions, "
+      "resumes\n"
+      "it each time, and compares all files of both runs. Adds --workspace_root, --auto_resume true and --seed.\n\n"
       "%s\nInterruptions:\n",
       describe(kOptions).c_str());
   for (const auto& name : fault_names()) {
     std::printf("  %-10s%s\n", std::string(name.name).c_str(), std::string(name.text).c_str());
   }
   std::printf(
-      "\nErrors of the file system and kills at a file call are injected by libdanling_faults.so, which is preloaded.\n"
-      "With --processes 1,2,4, danling launch starts the program, and signals go to a random rank or to all. The "
-      "program\n"
-      "must set deterministic and parallel.virtual_ranks; all ranks must end soon after the end of one.\n"
-      "--layouts does so with other axes too. Blanks separate their arguments, which PROGRAM gets last; it also gets\n"
-      "--parallel.allow_degree_change true after the reference if its config forbids that. All layouts must compute\n"
-      "the same sums, and save the same kind of checkpoint (checkpoint.backend: dcp, where ranks have slices). Sums "
-      "on\n"
-      "other axes are rounded in other ways: this needs --tolerance, unless virtual ranks are set. Then metrics,\n"
-      "results and checkpoints are compared by value, without the keys of the config that the layouts set, and the\n"
-      "bytes of files with numbers are not.\n"
-      "After each interruption every checkpoint must be sound, and after two saves there must be two; names of\n"
-      "checkpoints of shards must name complete ones.\n"
-      "A run that ends is compared and another one begins, until all interruptions are made.\n"
-      "Where something differs, PROGRAM runs up to three times more without interruptions: one that differs from "
-      "itself\n"
-      "is reported as not deterministic (exit code 2), with the first difference.\n"
+      "\nThe preloaded libdanling_faults.so injects errors of the file system and kills at file calls.\n"
+      "With --processes 1,2,4, danling launch starts PROGRAM, and signals go to a random rank or to all. PROGRAM must\n"
+      "set deterministic and parallel.virtual_ranks; all ranks must end soon after one rank ends.\n"
+      "--layouts also varies the axes. Blanks separate the arguments of a layout, which PROGRAM gets last; after the\n"
+      "reference it also gets --parallel.allow_degree_change true if its config forbids changes. All layouts must\n"
+      "compute the same sums and save the same kind of checkpoint (checkpoint.backend: dcp, if ranks have slices).\n"
+      "Other axes round sums differently: set --tolerance or virtual ranks. With --tolerance, metrics, results and\n"
+      "checkpoints are compared by value, without the config keys that the layouts set; the bytes of files with\n"
+      "numbers are not compared.\n"
+      "After each interruption every checkpoint must be intact, and after two saves there must be two. Names of\n"
+      "checkpoints of shards must refer to complete directories.\n"
+      "When a run ends, it is compared and another one begins, until all interruptions are made.\n"
+      "After a difference, PROGRAM runs up to three more times without interruptions. If two such runs differ, the\n"
+      "command reports it as not deterministic (exit code 2), with the first difference.\n"
       "Not compared: logs, attempts/, previous.pth, directories of shards by name, metadata/git.yaml, and times, rates "
       "and processes inside files.\n\n"
-      "Exit code: 0 identical; 1 something differs, is lost, or crashes when resumed; 2 it could not be verified.\n");
+      "Exit code: 0: identical; 1: files differ or are lost, or a resumed PROGRAM crashes; 2: not verifiable.\n");
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -216,7 +213,7 @@ int verify_resume(std::span<const std::string> words) {
     std::printf("kept: %s (reference/, run/, and what each start printed in output/)\n",
                 options.directory.string().c_str());
     return verdict.code;
-  } catch (const ConfigError&) {  // a program that cannot be started left no files
+  } catch (const ConfigError&) {  // the program was not started, so there are no files to keep
     remove();
     throw;
   }

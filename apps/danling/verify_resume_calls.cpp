@@ -13,7 +13,7 @@ bool is_of_checkpoints(const FileCall& call, const std::string& checkpoint_dir) 
 
 bool is_interrupted(const FileCall& call) { return call.injected() && call.outcome != "short"; }
 
-// Whether its failure can fail a save: a checkpoint's file, or a file that the checkpoint waits for.
+// Returns true if a failure of the call can fail a save: it concerns a checkpoint, or a file that a save syncs.
 bool fails_save(const FileCall& call, const std::string& checkpoint_dir) {
   return (is_interrupted(call) || (call.outcome == "failed" && call.call == "write")) &&
          (call.call == "fsync" || is_of_checkpoints(call, checkpoint_dir));
@@ -36,9 +36,9 @@ bool first_error_in_checkpoints(const std::vector<FileCall>& calls, const std::s
 
 std::int64_t lost_history(const StartEnd& end, const std::string& checkpoint_dir) {
   std::int64_t failed = 0;
-  std::int64_t begun = 0;  // saves after the last failure; the kept state may have failed before the first
+  std::int64_t begun = 0;  // saves after the last failure; the state kept for a retry may be that of an earlier save
   bool counted = false;
-  bool shards = false;  // of which none is kept for another try
+  bool shards = false;  // failed saves of shards are not retried
   for (const auto& call : end.calls) {
     shards = shards || (begins_save(call) && call.call == "mkdir");
     if (begins_save(call)) {

@@ -1,4 +1,4 @@
-// What the file calls of a start say about its saves.
+// Derives facts about the saves of a start from its file calls.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace danling_command {
 
-/// Whether the call names a checkpoint of the history.
+/// Returns true if the call renames a file to a checkpoint of the history.
 bool names_history(const FileCall& call);
 
-/// Whether the first call that failed or was interrupted is one of a checkpoint. `limited`: by the file size limit,
-/// which the kernel enforces.
+/// Returns true if the first call that failed or was interrupted concerns a checkpoint. `limited`: the failure is by
+/// the file size limit of the kernel.
 bool first_error_in_checkpoints(const std::vector<FileCall>& calls, const std::string& checkpoint_dir, bool limited);
 
-/// Number of history checkpoints that a start may have lost: one for each save with a failed call, except the last.
-/// Its state is kept and written before a later save, or at the end of the program, when no error is injected. States
-/// of shards are not kept.
+/// Returns the number of history checkpoints that a start may have lost: one for each save with a failed call, except
+/// the last. The program keeps the state of the last failed save and writes it before a later save or at its end, when
+/// no error is injected; it does not keep states of shards.
 std::int64_t lost_history(const StartEnd& end, const std::string& checkpoint_dir);
 
-/// Saves followed by a later save or by the end of the program: all calls after the rename are done too.
+/// Returns the number of saves that a later save or the end of the program follows, so that all their calls are done.
 std::int64_t completed_saves(const StartEnd& end);
 
 }  // namespace danling_command

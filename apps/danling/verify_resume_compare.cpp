@@ -25,7 +25,7 @@ using danling::concat;
 using danling::State;
 using nlohmann::ordered_json;
 
-// Files of one attempt, or that depend on the interruption.
+// Returns true for files of one attempt, or files that depend on the interruption.
 bool belongs_to_attempt(const std::string& path) {
   for (const auto* folder : {"logs/", "attempts/", "tensorboard/", "profiles/", "heartbeats/"}) {
     if (path.starts_with(folder) || path.find(concat("/", folder)) != std::string::npos) {
@@ -46,7 +46,7 @@ std::string value_text(const ordered_json& value) {
   return text.size() > 60 ? text.substr(0, 60) + "..." : text;
 }
 
-// The first entry in which two JSON values differ: its path and both values.
+// Returns the path and both values of the first entry in which two JSON values differ.
 std::string json_difference(const ordered_json& a, const ordered_json& b, const std::string& path,
                             const ValueRules& rules) {
   const auto below = [&](const std::string& key) { return path.empty() ? key : concat(path, ".", key); };
@@ -82,7 +82,7 @@ std::string json_difference(const ordered_json& a, const ordered_json& b, const 
   return a == b ? std::string() : concat(path, " is ", value_text(a), " in the reference, ", value_text(b), " here");
 }
 
-// Line by line, without the sub-object of times and rates.
+// Compares line by line, without the sub-object of times and rates.
 std::string lines_difference(const fs::path& reference, const fs::path& run, bool whole, const ValueRules& rules) {
   std::istringstream left(read(reference));
   std::istringstream right(read(run));
@@ -124,7 +124,7 @@ std::string json_file_difference(const fs::path& reference, const fs::path& run,
   auto a = ordered_json::parse(read(reference), nullptr, false);
   auto b = ordered_json::parse(read(run), nullptr, false);
   if (a.is_discarded() || b.is_discarded()) {
-    return "is no JSON";
+    return "is not JSON";
   }
   for (const auto* key : {"timestamp", "seconds", "finished_at", "host", "pid", "log_file"}) {
     if (a.is_object() && b.is_object()) {
@@ -132,8 +132,8 @@ std::string json_file_difference(const fs::path& reference, const fs::path& run,
       b.erase(key);
     }
   }
-  // Written by a start that finished under injected errors: the next start finds the run finished and keeps the
-  // summary.
+  // The summary may be from a start that finished under injected errors: the next start finds the run finished and
+  // keeps it.
   for (auto* summary : {&a, &b}) {
     if (summary->is_object() && summary->contains("details") && summary->at("details").is_object()) {
       summary->at("details").erase("checkpoint_errors");
@@ -142,7 +142,7 @@ std::string json_file_difference(const fs::path& reference, const fs::path& run,
   return json_difference(a, b, "", rules);
 }
 
-// Step and epoch of a checkpoint, if present.
+// Returns the step and epoch of a checkpoint, if present.
 std::string place_of(const State& state) {
   const State* run = state.is_map() ? state.find("state") : nullptr;
   const State* train = run != nullptr && run->is_map() ? run->find("train") : nullptr;
@@ -156,14 +156,14 @@ std::string place_of(const State& state) {
   return out;
 }
 
-// The number of processes that wrote a checkpoint.
+// Returns the number of processes that wrote a checkpoint.
 std::size_t ranks_of(const State& state) {
   const State* ranks = state.find("ranks");
   return ranks != nullptr && ranks->is_map() ? ranks->map().size() : 1;
 }
 
-// `state` with every sum in one form. A sum and its compensation are one number, which the merged sums of several
-// processes may divide in another way. `rounded`: without what the sum itself cannot hold.
+// Normalises every sum in `state`. A sum and its compensation represent one number; the merged sums of several
+// processes may split it differently. `rounded` drops the compensation.
 State with_normal_sums(const State& state, bool rounded) {
   if (!state.is_map()) {
     return state;
@@ -187,14 +187,14 @@ State load_whole(const fs::path& path) {
                                         : danling::load_file(path);
 }
 
-// Keys that layouts set, and keys that follow from them.
+// Removes keys that layouts set, and keys that depend on them.
 void erase_layout(State& checkpoint, const std::vector<std::string>& keys) {
   for (const auto& key : keys) {
     erase_key(checkpoint, "runner." + key);
   }
   checkpoint.map().erase("ranks");
   checkpoint.map().erase("parallel");
-  // How the processes hold the sums of a pass under way; what comes of them is compared at its end.
+  // The division of a pass's partial sums among the processes. The totals are compared at the end of the pass.
   for (const auto* sums : {"loop.meters", "loop.metrics", "loop.losses", "loop.shares"}) {
     erase_key(checkpoint, sums);
   }
@@ -216,13 +216,13 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
   if (!a.is_map() || !b.is_map()) {
     return state_difference(a, b, rules);
   }
-  // Lines not written on a full disk contain times and rates; metrics.jsonl itself is compared.
+  // Unwritten lines (after a full disk) contain times and rates; metrics.jsonl is compared instead.
   a.map().erase("metrics_waiting");
   b.map().erase("metrics_waiting");
   const bool other_ranks = ranks_of(a) != ranks_of(b);
   for (State* state : {&a, &b}) {
     if (other_ranks) {
-      state->map().erase("ranks");  // the generators of each process
+      state->map().erase("ranks");  // the generator states of each process
     }
     if (!rules.keys.empty()) {
       erase_layout(*state, rules.keys);
@@ -232,7 +232,7 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
       *loop = with_normal_sums(*loop, /*rounded=*/rules.tolerance.has_value());
     }
   }
-  // Weights first, since users look for them. One line for each different part.
+  // Weights first, since they matter most. One line for each differing part.
   std::vector<std::string> parts = {"model", "ema", "swa", "optimizer", "scheduler"};
   for (const auto& entry : a.map()) {
     const std::string key = entry.key.is_string() ? entry.key.string() : entry.key.text();
@@ -253,7 +253,7 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
     }
   }
   if (found.empty()) {
-    found.push_back(state_difference(a, b, rules));  // other parts, or no difference
+    found.push_back(state_difference(a, b, rules));  // in other parts, or none
   }
   return found.front().empty() ? std::string() : concat(place_of(a), "\n    ", danling::join(found, "\n    "));
 }
@@ -263,7 +263,7 @@ bool same_bytes(const fs::path& a, const fs::path& b) {
   return fs::file_size(a, error) == fs::file_size(b, error) && !error && read(a) == read(b);
 }
 
-// Configs: without the keys that the layouts set.
+// Compares configs without the keys that the layouts set.
 std::string config_difference(const fs::path& reference, const fs::path& run, const ValueRules& rules) {
   auto a = danling::from_yaml(read(reference), reference.string());
   auto b = danling::from_yaml(read(run), run.string());
@@ -303,7 +303,7 @@ std::string file_difference(const fs::path& reference, const fs::path& run, cons
   return "its bytes differ";
 }
 
-// Directories of shards that no name and no manifest makes a checkpoint.
+// Returns directories of shards that are not a checkpoint: without a name and a manifest.
 std::vector<Difference> left_behind(const fs::path& root) {
   std::vector<Difference> out;
   std::error_code error;
@@ -311,7 +311,7 @@ std::vector<Difference> left_behind(const fs::path& root) {
     if (entry->is_directory(error) && is_save_name(entry->path().filename().string())) {
       const auto path = entry->path().lexically_relative(root).string();
       if (!belongs_to_attempt(path) && !fs::exists(entry->path() / "manifest.json", error)) {
-        out.push_back({path, "a save that was not completed and was left behind"});
+        out.push_back({path, "an incomplete save was left behind"});
       }
     }
   }
@@ -356,7 +356,7 @@ std::vector<std::string> files_below(const fs::path& root) {
 std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& run, const RunCompareOptions& options) {
   const auto skipped = [&](const std::string& path) {
     return belongs_to_attempt(path) || !save_of(path).empty() ||
-           // The parameters of rank 0, which other axes divide in another way.
+           // Lists the parameters of rank 0, which other axes divide differently.
            (!options.rules.keys.empty() && path.ends_with("metadata/model.yaml")) ||
            std::any_of(options.ignored.begin(), options.ignored.end(),
                        [&](const auto& glob) { return matches_glob(glob, path); });

@@ -21,9 +21,9 @@ struct Difference {
 
 struct RunCompareOptions {
   std::vector<std::string> ignored;  ///< globs of paths that are not compared
-  /// Saves that failed by an injected error and were not repeated: as many history checkpoints may be missing.
+  /// Number of saves that failed by an injected error and were not retried: as many history checkpoints may be missing.
   std::int64_t lost_saves = 0;
-  /// History checkpoints that a whole run writes more than once: if the last of these saves failed, an earlier one
+  /// History checkpoints that a whole run writes more than once. If the last of these saves fails, an earlier one
   /// remains.
   std::set<std::string> provisional = {};
   /// The run removes old history checkpoints; an injected error may have left one.
@@ -31,10 +31,10 @@ struct RunCompareOptions {
   ValueRules rules = {};
 };
 
-/// Compares all files of two finished runs except logs, attempts/, locks, `previous` (which depends on the
-/// interruptions), and, inside files, entries of one attempt: times, rates, process, host. A checkpoint of shards is
-/// compared whole, by its name: names of directories and the division over files do not count. Metrics first, then the
-/// checkpoints of the history in their order, then the rest.
+/// Compares all files of two finished runs: metrics, then the history checkpoints in order, then the rest. Ignores
+/// logs, attempts/, locks, `previous` (which depends on the interruptions), and entries of one attempt inside files:
+/// times, rates, process, host. Compares a checkpoint of shards as a whole, by its name; ignores names of directories
+/// and the division into files.
 std::vector<Difference> compare_runs(const std::filesystem::path& reference, const std::filesystem::path& run,
                                      const RunCompareOptions& options);
 
@@ -42,11 +42,11 @@ std::vector<Difference> compare_runs(const std::filesystem::path& reference, con
 std::optional<Difference> compare_newest(const std::filesystem::path& reference, const std::filesystem::path& run,
                                          const std::vector<std::string>& ignored, const ValueRules& rules);
 
-/// Compares the metrics and history that an interrupted run has written so far.
-/// Skips unchanged files that were already compared.
+/// Compares the metrics and history checkpoints that an interrupted run has written so far. Skips files that were
+/// compared and did not change.
 class PartialComparison {
  public:
-  /// `provisional`: files that a whole run writes more than once, and which may therefore differ before its end.
+  /// `provisional`: files that a whole run writes more than once, so they may differ before its end.
   PartialComparison(const std::set<std::string>& provisional, const ValueRules& rules)
       : provisional_(provisional), rules_(rules) {}
 
@@ -58,13 +58,13 @@ class PartialComparison {
   std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> same_;
 };
 
-/// 0: metrics, 1: checkpoints of the history, 2: other checkpoints, 3: the rest.
+/// Returns the group of a file: 0 metrics, 1 history checkpoints, 2 other checkpoints, 3 the rest.
 int group_of(const std::string& path);
 
-/// Whether `*` and letters of `glob` match all of `text`.
+/// Returns true if `glob`, in which `*` matches any text, matches all of `text`.
 bool matches_glob(std::string_view glob, std::string_view text);
 
-/// Every regular file below `root`, by its path there.
+/// Returns the relative paths of all regular files below `root`.
 std::vector<std::string> files_below(const std::filesystem::path& root);
 
 }  // namespace danling_command

@@ -90,7 +90,7 @@ std::string DiskCheck::damage_of_shards(const std::string& path) {
 }
 
 std::string DiskCheck::problem(std::int64_t saves) {
-  std::set<std::string> sound;  // by what tells files and directories apart
+  std::set<std::string> sound;  // identities of intact checkpoints
   for (const auto& path : saves_) {
     if (const auto damage = damage_of_shards(path); !damage.empty()) {
       return danling::concat("the checkpoint ", path, " is damaged: ", damage);

@@ -1,4 +1,4 @@
-// Checks the checkpoints that an interrupted run left on disk.
+// DiskCheck: checks the checkpoints that an interrupted run left on disk.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace danling_command {
 
-/// Checks the checkpoints below a workspace root after each interruption: files, and directories of shards with their
-/// names. Skips those already read that did not change.
+/// Checks the checkpoints below a workspace root after each interruption: files, directories of shards, and their
+/// names. Skips checkpoints that were checked and did not change.
 class DiskCheck {
  public:
   explicit DiskCheck(std::filesystem::path root) : root_(std::move(root)) {}
 
-  /// Reads the directories again.
+  /// Lists the directories again.
   void look();
-  /// The problem in one sentence, or empty. `saves`: completed since the run began.
+  /// Returns the first problem in one sentence, or an empty text. `saves` is the number of completed saves of the run.
   std::string problem(std::int64_t saves);
 
-  /// Whether there is a checkpoint to resume from.
+  /// True if there is a checkpoint to resume from.
   bool has_latest() const { return has_latest_; }
-  /// Whether a checkpoint was being written.
+  /// True if a save was in progress.
   bool in_save() const { return in_save_; }
-  /// Checkpoints of the history, by path.
+  /// The paths of history checkpoints.
   const std::set<std::string>& history() const { return history_; }
-  /// Attempts that a later start moved aside instead of resuming.
+  /// Attempts that a later start moved to attempts/ instead of resuming.
   const std::set<std::string>& attempts() const { return attempts_; }
 
  private:
@@ -43,8 +43,8 @@ class DiskCheck {
   std::set<std::string> history_;
   std::set<std::string> attempts_;
   std::set<std::string> saves_;                              // complete directories of shards
-  std::map<Identity, std::string> known_;                    // problem of a file
-  std::map<std::vector<Identity>, std::string> known_dirs_;  // of a directory, by its files
+  std::map<Identity, std::string> known_;                    // problem of each file
+  std::map<std::vector<Identity>, std::string> known_dirs_;  // problem of each directory, by its files
   bool has_latest_ = false;
   bool in_save_ = false;
 };

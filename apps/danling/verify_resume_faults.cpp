@@ -15,7 +15,7 @@ namespace {
 
 using danling::concat;
 
-// Replaces the parts of a name that differ between saves by `*`: numbers of epochs, steps and temporaries.
+// Replaces the parts of a name that differ between saves by `*`: epochs, steps, and suffixes of temporary files.
 std::string glob_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   if (is_save_name(name)) {
@@ -113,7 +113,7 @@ FaultKind FaultPlan::draw_kind() {
         deck_.insert(deck_.end(), static_cast<std::size_t>(name.weight), name.kind);
       }
     }
-    // Not std::shuffle, whose result differs between libraries: a seed must repeat everywhere.
+    // Does not use std::shuffle, whose result differs between libraries: a seed must give the same result everywhere.
     for (std::size_t i = deck_.size(); i > 1; --i) {
       std::swap(deck_[i - 1], deck_[static_cast<std::size_t>(random_() % i)]);
     }
@@ -126,7 +126,7 @@ FaultKind FaultPlan::draw_kind() {
 void FaultPlan::strike_at_random(Fault& fault, int signal) {
   const double length = std::max(times_.seconds - times_.began, 0.001);
   fault.blow.signal = signal;
-  if (random_() % 5 == 0) {  // also during the set-up
+  if (random_() % 5 == 0) {  // sometimes during the set-up
     fault.blow.after_begin = false;
     fault.blow.seconds = uniform(0, times_.seconds);
     fault.text = concat(" at ", danling::to_fixed(fault.blow.seconds, 3), " s");
@@ -140,12 +140,12 @@ void FaultPlan::strike_at_random(Fault& fault, int signal) {
 }
 
 void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls, int processes) {
-  // The least hit window, checkpoints first; random among equals.
+  // Chooses the window that was hit least, checkpoints first; at random among equal windows.
   std::vector<Window*> best;
   const auto rank = [](const Window& window) { return window.hits + (window.checkpoint ? 0 : 2); };
   for (auto& window : windows_) {
     if (window.rank >= std::max(processes, 1)) {
-      continue;  // of a rank that this start has not
+      continue;  // the window of a rank that this start lacks
     }
     if (!calls.empty() && std::find(calls.begin(), calls.end(), window.call) == calls.end()) {
       continue;
@@ -168,7 +168,7 @@ void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::
     what = "torn";
   }
   if (what == "ENOSPC" || what == "EDQUOT") {
-    // A full disk stays full; it accepts the bytes that still fit.
+    // A full disk stays full, but accepts bytes that still fit.
     fault.rules += window.call == "write" ? concat(target, ":short;") : "";
     fault.rules += concat(target, "+:", what);
   } else {
@@ -183,7 +183,7 @@ Fault FaultPlan::next(bool must_advance, int processes) {
   if (processes > 0 && fault.blow.signal != 0) {
     if (whole(1, 4) > 1) {
       fault.blow.rank = static_cast<int>(whole(0, processes - 1));
-      // Not during the set-up: until all have met, a process cannot know of one that has died.
+      // Not during the set-up: before all ranks are connected, a process cannot detect the death of another one.
       const bool met = fault.blow.after_begin || fault.blow.saves > 0;
       fault.blow.unannounced = fault.blow.signal == SIGKILL && processes > 1 && whole(1, 2) == 1 && met;
     }
@@ -251,8 +251,8 @@ Fault FaultPlan::draw(bool must_advance, int processes) {
       break;
     }
     case FaultKind::size: {
-      // Anywhere below the largest file, or just below a checkpoint: the metrics of a small program outgrow its
-      // checkpoints, so most limits would not affect saves.
+      // Any limit below the largest file, or a limit just below a checkpoint: the metrics of a small program are larger
+      // than its checkpoints, so most random limits would not affect saves.
       const bool any = random_() % 2 == 0;
       const auto top =
           std::max<std::int64_t>(static_cast<std::int64_t>(any ? times_.largest_file : times_.checkpoint), 2);
@@ -270,7 +270,7 @@ void FaultPlan::note(const std::vector<FileCall>& calls) {
       const auto known = std::find(windows_.begin(), windows_.end(), window_of(call));
       if (known != windows_.end()) {
         ++known->hits;
-        return;  // later calls hit the same full disk
+        return;  // later calls fail by the same full disk
       }
     }
   }

@@ -1,4 +1,4 @@
-// Interruptions of a run: their kinds, the windows of a save, and the plan that draws among them.
+// Interruptions of a run: kinds, the windows of a save, and the plan that draws them.
 #pragma once
 
 #include <cstdint>
@@ -23,51 +23,51 @@ struct FaultName {
 
 /// All kinds, in the order of the report.
 const std::vector<FaultName>& fault_names();
-/// The kinds in a list such as "kill,term". @throws danling::ConfigError that names the nearest for an unknown one
+/// Parses a list such as "kill,term". @throws danling::ConfigError for an unknown kind, with the nearest known one
 std::vector<FaultKind> parse_faults(std::string_view text);
 
-/// A kind of file call of a run: kills before each kind cover every moment of a save.
+/// A kind of file call in a run. Kills before each kind cover every moment of a save.
 struct Window {
   std::string call;
-  std::string glob;  ///< of the file, for a rule
+  std::string glob;  ///< glob of the file, for a rule
   bool checkpoint = false;
-  int rank = -1;           ///< that alone makes the call; -1: any
-  std::int64_t calls = 0;  ///< in the reference run
+  int rank = -1;           ///< the only rank that makes the call; -1: any
+  std::int64_t calls = 0;  ///< number of calls in the reference run
   std::int64_t hits = 0;
   bool operator==(const Window& other) const { return call == other.call && glob == other.glob; }
 };
 
-/// One interruption, planned.
+/// A planned interruption.
 struct Fault {
   FaultKind kind = FaultKind::kill;
   std::string rules;
   std::optional<std::uint64_t> size;
   Blow blow;
-  std::string text;  ///< for --verbose and reports
-  /// Whether the program receives an error that it may report, instead of being stopped from outside.
+  std::string text;  ///< description for --verbose and reports
+  /// True if the program gets an error that it may report; false if it is stopped from outside.
   bool is_error() const;
 };
 
-/// Facts of the run without interruptions that a plan uses.
+/// Measurements of the reference run for the plan.
 struct ReferenceTimes {
   double seconds = 0;
-  double began = 0;  ///< until its first file call
+  double began = 0;  ///< seconds until the first file call
   std::uint64_t largest_file = 0;
   std::uint64_t checkpoint = 0;  ///< bytes of the last one
 };
 
 class FaultPlan {
  public:
-  /// `checkpoint_dir`: name of the folder of the checkpoints.
+  /// `checkpoint_dir` is the name of the folder of the checkpoints.
   FaultPlan(std::vector<FaultKind> kinds, std::uint64_t seed, const std::vector<FileCall>& reference,
             ReferenceTimes times, const std::string& checkpoint_dir);
 
-  /// The next interruption of so many processes (0: the program without `danling launch`). `must_advance`: after at
-  /// least one save.
+  /// Draws the next interruption of so many processes (0: the program without `danling launch`). `must_advance`: not
+  /// before one save.
   Fault next(bool must_advance, int processes);
-  /// One of `count` layouts, another one than `last` if there is one; none if there are none.
+  /// Draws one of `count` layouts, different from `last` if possible; nullopt if there are none.
   std::optional<std::size_t> draw_layout(std::size_t count, std::optional<std::size_t> last);
-  /// Notes which windows the calls of a start hit.
+  /// Records which windows the calls of a start hit.
   void note(const std::vector<FileCall>& calls);
   /// Windows of checkpoint files.
   std::vector<Window> checkpoint_windows() const;

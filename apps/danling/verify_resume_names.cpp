@@ -6,7 +6,7 @@
 namespace danling_command {
 namespace {
 
-// Where `-g<12 digits>-q` begins; npos without it.
+// Returns the position of `-g<12 digits>-q`, or npos.
 std::size_t mark_of_save(std::string_view name) {
   const auto step = name.rfind("-g");
   const auto rest = step == std::string_view::npos ? step : name.find("-q", step);

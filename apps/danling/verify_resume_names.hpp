@@ -1,4 +1,5 @@
-// Names of checkpoints below a workspace root: files `<name>.pth`, or `<name>.pointer` beside directories of shards.
+// Classifies paths of checkpoints below a workspace root: files `<name>.pth`, or `<name>.pointer` beside directories of
+// shards.
 #pragma once
 
 #include <string>
@@ -6,28 +7,28 @@
 
 namespace danling_command {
 
-/// The last part of a path.
+/// Returns the last part of a path.
 std::string name_of(const std::string& path);
 
-/// Whether a name is that of a directory of shards, `<name>-g<step>-q<id>`.
+/// Returns true for the name of a directory of shards, `<name>-g<step>-q<id>`.
 bool is_save_name(std::string_view name);
-/// The directory of shards that a path leads into, or is: its path; empty without one.
+/// Returns the path of the directory of shards that a path is or lies in; empty if there is none.
 std::string save_of(const std::string& path);
 
-/// Whether the path names a whole checkpoint: `.pth` or `.pointer`, and no temporary file.
+/// Returns true if the path is a whole checkpoint: `.pth` or `.pointer`, but not a temporary file.
 bool is_checkpoint(const std::string& path);
-/// Of the history: `ckpt-...`.
+/// Returns true for a history checkpoint: `ckpt-...`.
 bool is_history(const std::string& path);
-/// The checkpoint that a run goes on from.
+/// Returns true for the checkpoint from which a run resumes.
 bool is_latest(const std::string& path);
-/// The one before it, which depends on the interruptions.
+/// Returns true for the checkpoint before `latest`, which depends on the interruptions.
 bool is_previous(const std::string& path);
-/// Weights alone.
+/// Returns true for a checkpoint that contains only weights.
 bool is_model(const std::string& path);
-/// A temporary file of one that is written in whole.
+/// Returns true for a temporary file of an atomic write.
 bool is_temporary(const std::string& path);
 
-/// The number in the name of a file that one rank writes into a directory of shards; -1 for others.
+/// Returns the rank in the name of a file in a directory of shards; -1 for other files.
 int rank_of_file(std::string_view name);
 
 }  // namespace danling_command

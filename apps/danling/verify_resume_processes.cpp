@@ -31,7 +31,7 @@ using danling::ConfigError;
 
 constexpr auto where = "verify-resume";
 
-/// How long ranks may take to end after `danling launch` has sent SIGTERM, before it kills them.
+/// Seconds after SIGTERM until `danling launch` kills ranks that have not ended.
 constexpr int grace_seconds = 30;
 
 std::string read(const fs::path& path) {
@@ -45,13 +45,13 @@ std::optional<int> number_in(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// Children of this process or of another one, in the order of their start.
+// Returns the children of a process in the order of their start.
 std::vector<pid_t> children_of(pid_t parent) {
   std::ifstream in(concat("/proc/", parent, "/task/", parent, "/children"));
   return {std::istream_iterator<pid_t>(in), {}};
 }
 
-// Of a process that `danling launch` started; none before the process runs the program.
+// Returns the rank of a process that `danling launch` started; nullopt before the process runs the program.
 std::optional<int> rank_of(pid_t process) {
   const std::string variables = concat(std::string(1, '\0'), read(concat("/proc/", process, "/environ")));
   const std::string name("\0RANK=", 6);
@@ -63,7 +63,7 @@ std::optional<int> rank_of(pid_t process) {
   return number_in(std::string_view(variables).substr(from, variables.find('\0', from) - from));
 }
 
-// As in YAML, on one line.
+// Formats a value as YAML on one line.
 std::string text_of(const danling::ConfigTree* value) {
   std::string out = value != nullptr ? danling::to_yaml(*value) : "null";
   while (out.ends_with('\n')) {
@@ -72,7 +72,7 @@ std::string text_of(const danling::ConfigTree* value) {
   return out;
 }
 
-// Of the run below `root`, if it saved one.
+// Returns the config of the run below `root`, if it saved one.
 std::optional<danling::ConfigTree> saved_config(const fs::path& root) {
   for (const auto& path : files_below(root)) {
     if (path.ends_with("/metadata/config.full.yaml")) {
@@ -193,7 +193,7 @@ int reap_orphans(double patience) {
     if (ended != 0) {
       continue;
     }
-    // In each turn: the death of one may leave its children to this process.
+    // Lists the children in each turn, since the death of one may make its children ours.
     if (std::chrono::steady_clock::now() >= deadline) {
       for (const pid_t child : children_of(getpid())) {
         if (kill(child, SIGKILL) == 0) {

@@ -1,4 +1,4 @@
-// `danling verify-resume --processes`: programs of several processes, started by `danling launch`.
+// danling verify-resume --processes: programs of several processes, started by `danling launch`.
 #pragma once
 
 #include <sys/types.h>
@@ -16,44 +16,44 @@
 
 namespace danling_command {
 
-/// Layouts of the numbers in a list such as "1,2,4". @throws danling::ConfigError
+/// Parses a list of numbers such as "1,2,4" as layouts. @throws danling::ConfigError
 std::vector<Layout> parse_processes(std::string_view text);
 
-/// Checks that the bits of a program do not depend on its number of processes, by the config that its run saved below
-/// `root`. @throws danling::ConfigError that says which keys to set
+/// Checks, by the config that a run saved below `root`, that the bits of the program do not depend on its number of
+/// processes. @throws danling::ConfigError with the keys to set
 void check_config(const std::filesystem::path& root, const std::vector<Layout>& layouts);
 
-/// Whether the config saved below `root` has `parallel.allow_degree_change: false`.
+/// Returns true if the config saved below `root` has `parallel.allow_degree_change: false`.
 bool forbids_degree_change(const std::filesystem::path& root);
 
-/// The command that starts `program` in so many processes.
+/// Returns the command that starts `program` with so many processes.
 std::vector<std::string> launched(const std::vector<std::string>& program, int processes);
 
-/// The ranks that `launcher` has started, in their order; empty until all `processes` of them run the program.
+/// Returns the processes of the ranks that `launcher` started, by rank; empty until all `processes` run the program.
 std::vector<pid_t> ranks_of(pid_t launcher, int processes);
 
-/// The numbers of those that have not ended.
+/// Returns the ranks that have not ended.
 std::vector<int> running_ranks(const std::vector<pid_t>& ranks);
 
-/// What `danling launch` has reported in its output.
+/// The failures that `danling launch` reported in its output.
 struct LaunchReport {
   std::optional<int> killed;  ///< the first failed rank, if SIGKILL ended it
   std::string stuck;          ///< the ranks that did not end after SIGTERM, "1, 3"
 };
 LaunchReport read_launch_report(const std::string& output);
 
-/// Makes processes whose parent has ended children of this one, so that `reap_orphans` finds them.
+/// Makes orphaned descendants children of this process, so that `reap_orphans` finds them.
 void adopt_orphans();
 /// Waits for all adopted processes; kills those that still run after `patience` seconds. Returns their number.
 int reap_orphans(double patience);
 
-/// How often each number of processes was used, and which ranks were interrupted.
+/// Counts the uses of each number of processes and the interruptions of each rank.
 class ProcessCounts {
  public:
   void add_start(const Layout& layout) { ++starts_[{layout.processes, layout.text()}]; }
-  /// `rank`: none for all.
+  /// Adds a signal to one rank; without `rank`, to all.
   void add_signal(std::optional<int> rank, int signal);
-  /// Seconds from a signal to one rank until all ranks had ended.
+  /// Adds the seconds from a signal to one rank to the end of all ranks.
   void add_end(int signal, double seconds);
   void print() const;
 

@@ -35,7 +35,7 @@ std::vector<std::string> lines_of(const std::vector<Difference>& differences) {
   std::set<int> printed;
   for (const auto& difference : differences) {
     if (printed.insert(group_of(difference.path)).second) {
-      // Without the folders of the lineage and the run.
+      // Omits the folders of the lineage and the run.
       const auto run = difference.path.find('/', difference.path.find('/') + 1);
       out.push_back(concat("  ", run == std::string::npos ? difference.path : difference.path.substr(run + 1), ": ",
                            difference.text));

@@ -1,4 +1,4 @@
-// Texts of `danling verify-resume`: ends of starts, differences, and the table at the end.
+// Formats the output of danling verify-resume: ends of starts, differences, and the final table.
 #pragma once
 
 #include <array>
@@ -12,18 +12,19 @@
 
 namespace danling_command {
 
-/// Interruptions of one kind.
+/// Counts of the interruptions of one kind.
 struct FaultCount {
   std::int64_t made = 0, in_save = 0;
 };
 
-/// `ended with code 1`, `was ended by SIGKILL`.
+/// Returns a text such as `ended with code 1` or `was ended by SIGKILL`.
 std::string end_text(const StartEnd& end);
-/// The last lines of a program's output.
+/// Returns the last lines of a program's output.
 std::vector<std::string> last_lines(const std::string& output);
-/// The first difference of each group of files in full; the others are counted.
+/// Returns the first difference of each group of files in full, and the number of the others.
 std::vector<std::string> lines_of(const std::vector<Difference>& differences);
-/// The table of interruptions by kind, and the kinds of file calls that were hit (`verbose`: each).
+/// Prints the table of interruptions by kind, and the number of the kinds of file calls that were hit (`verbose`: lists
+/// them).
 void print_counts(const std::array<FaultCount, 10>& counts, const std::vector<Window>& windows, std::int64_t starts,
                   std::int64_t rounds, bool verbose);
 

@@ -44,7 +44,7 @@ class Verification {
   fs::path root() const { return options_.directory / "run"; }
   fs::path reference() const { return options_.directory / "reference"; }
 
-  // `layout`: none starts the program itself.
+  // Starts the program; without `layout` directly, not through `danling launch`.
   StartEnd start(const Fault& fault, std::optional<std::size_t> layout) {
     ++starts_;
     const std::string digits = danling::to_text(starts_);
@@ -76,7 +76,7 @@ class Verification {
 
   int processes_of(std::optional<std::size_t> layout) const { return layout ? options_.layouts[*layout].processes : 0; }
 
-  // Of the reference.
+  // Returns the layout of the reference.
   std::optional<std::size_t> first_layout() const {
     return options_.layouts.empty() ? std::nullopt : std::optional<std::size_t>(0);
   }
@@ -140,7 +140,7 @@ class Verification {
     std::fflush(stdout);
   }
 
-  // One run from its start to its end, interrupted until a start finishes.
+  // Runs one round: starts the run, interrupted, until a start finishes.
   void run_round(FaultPlan& plan, std::int64_t most_starts) {
     ++rounds_;
     round_log_.clear();
@@ -157,7 +157,7 @@ class Verification {
         throw Verdict{2, concat("made ", made_, " of ", options_.kills, " interruptions in ", starts_,
                                 " starts; let the program run longer, or save more often")};
       }
-      // All interruptions made: run to the end without another.
+      // If all interruptions are made, runs to the end without another one.
       const bool undisturbed = made_ >= options_.kills;
       last_layout_ = plan.draw_layout(options_.layouts.size(), last_layout_);
       last_processes_ = processes_of(last_layout_);
@@ -219,7 +219,7 @@ class Verification {
         }
       }
       if (fault.is_error() && injected) {
-        failed = true;  // also if it ran to its end: the next start checks again
+        failed = true;  // even if it ran to its end; the next start checks again
         lost_saves += lost_history(end, checkpoint_dir_);
       } else if (end.code == 0) {
         break;
@@ -233,7 +233,7 @@ class Verification {
     fs::remove_all(root());
   }
 
-  // Lets the run continue to its end, to report all consequences of the difference.
+  // Continues the run to its end, to report all consequences of the difference.
   [[noreturn]] void report_difference(const Difference& first) {
     const auto from = starts_;
     Verdict verdict{1, concat("DIFFERENT from start ", from, " on:")};
@@ -246,8 +246,8 @@ class Verification {
     different(std::move(verdict));
   }
 
-  // A program that differs between uninterrupted runs cannot be verified. Runs it again only after a difference, so
-  // that a correct program costs no more time.
+  // Checks that uninterrupted runs are equal, since the program cannot be verified otherwise. Only after a difference,
+  // so that a correct program costs no extra time.
   [[noreturn]] void different(Verdict verdict) {
     std::vector<std::optional<std::size_t>> runs(3, first_layout());
     for (std::size_t other = 1; other < options_.layouts.size(); ++other) {
@@ -311,7 +311,7 @@ class Verification {
     }
     const int signal = fault.blow.signal;
     if (end.struck && signal != SIGKILL) {
-      // -signal before the program handles signals. Ranks that stop because of another one report SIGTERM.
+      // The code is -signal before the program handles signals. Ranks that stop because of another rank report SIGTERM.
       const bool by_another = fault.blow.rank && last_processes_ > 1 && end.code == 128 + SIGTERM;
       if (end.code != 128 + signal && end.code != -signal && !by_another) {
         fail(concat("got ", danling::signal_name(signal), " and ", end_text(end), ", not with code ", 128 + signal));
@@ -332,7 +332,7 @@ class Verification {
     }
   }
 
-  // Ranks must notice the end of another one, and nothing may outlive them.
+  // Checks that ranks noticed the end of another one, and that no process outlived them.
   void check_ranks(const StartEnd& end, const LaunchReport& launch) const {
     if (!end.unaware.empty()) {
       throw Verdict{1,
@@ -371,7 +371,7 @@ class Verification {
     round_log_.push_back(std::move(line));
   }
 
-  // Whether only checkpoints lost by saves under injected errors are missing, or none.
+  // Returns true if nothing is missing, or only checkpoints of saves that failed by injected errors.
   bool lacks_lost_saves(std::int64_t lost_saves, bool failed) {
     RunCompareOptions options{.ignored = options_.ignored,
                               .provisional = provisional_,
@@ -406,10 +406,10 @@ class Verification {
   double timeout_ = 0;
   std::int64_t starts_ = 0, rounds_ = 0, made_ = 0;
   std::array<FaultCount, 10> counts_{};
-  std::optional<std::size_t> last_layout_;  // of the last start after the reference
+  std::optional<std::size_t> last_layout_;  // layout of the last start after the reference
   int last_processes_ = 0;
   ValueRules rules_;
-  std::vector<std::string> permission_;  // for other axes
+  std::vector<std::string> permission_;  // arguments that allow a change of axes
   ProcessCounts process_counts_;
   std::vector<std::string>& round_log_;
 };

@@ -1,4 +1,4 @@
-// The rounds of `danling verify-resume`: run, interrupt, resume, compare.
+// The rounds of danling verify-resume: run, interrupt, resume, compare.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace danling_command {
 
-/// Ends the verification: 1, the resumed run differs; 2, it could not be verified.
+/// Ends the verification with code 1 (the resumed run differs) or 2 (not verifiable).
 struct Verdict {
   int code;
   std::string title;
@@ -25,7 +25,7 @@ struct VerifyOptions {
   std::vector<std::string> program;
   std::vector<FaultKind> faults;
   std::vector<std::string> ignored;
-  std::vector<Layout> layouts;  ///< the reference's first; empty: starts the program itself
+  std::vector<Layout> layouts;  ///< the first is that of the reference; empty: starts the program directly
   std::optional<Tolerance> tolerance;
   std::int64_t kills = 40;
   std::uint64_t fault_seed = 0;
@@ -37,8 +37,8 @@ struct VerifyOptions {
 
 inline std::string seconds_text(double seconds) { return danling::concat(danling::to_fixed(seconds, 2), " s"); }
 
-/// Makes all interruptions and prints a line for each round and the table at the end. `round_log` holds the events of
-/// the current round. @throws Verdict unless everything was identical
+/// Makes all interruptions; prints a line for each round and the table at the end. `round_log` gets the events of the
+/// current round. @throws Verdict unless all files are identical
 void verify(const VerifyOptions& options, std::vector<std::string>& round_log);
 
 }  // namespace danling_command

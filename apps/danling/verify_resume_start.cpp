@@ -30,12 +30,12 @@ using danling::StateError;
 
 constexpr auto where = "verify-resume.start";
 
-/// For the orphans of a killed `danling launch` to end.
+/// Seconds for the orphans of a killed `danling launch` to end.
 constexpr double patience = 10;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// Pipe from a child to this process.
+/// A pipe from a child to this process.
 class Pipe {
  public:
   Pipe() {
@@ -58,7 +58,7 @@ class Pipe {
       ends_[1] = -1;
     }
   }
-  /// Appends the available output. Returns whether more can come.
+  /// Appends the available output. Returns false at the end of the output.
   bool read(std::string& out) const {
     std::array<char, 65536> block;
     ssize_t got = 0;
@@ -76,7 +76,7 @@ std::vector<std::string> environment_of(const StartOptions& options, int trace) 
   std::vector<std::string> out;
   std::string preload = options.library.string();
   std::string folders;
-  if (preload.find(' ') != std::string::npos) {  // separates names and cannot be escaped
+  if (preload.find(' ') != std::string::npos) {  // a blank separates names and cannot be escaped
     preload = options.library.filename().string();
     folders = options.library.parent_path().string();
   }
@@ -112,7 +112,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 // Only async-signal-safe calls between fork and exec.
 [[noreturn]] void become(const StartOptions& options, char** argv, char** environment, int printed, int trace,
                          int failed, pid_t parent) {
-  // A separate process group, so that Ctrl-C reaches this command alone; dies with this command.
+  // A separate process group, so that Ctrl-C reaches only this command. The child dies with this command.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
@@ -120,7 +120,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   }
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, 0);
-  fcntl(0, F_SETFD, 0);  // it may be `nothing` itself
+  fcntl(0, F_SETFD, 0);  // `nothing` may itself be descriptor 0
   dup2(printed, 1);
   dup2(printed, 2);
   fcntl(trace, F_SETFD, 0);
@@ -173,7 +173,7 @@ bool strike(const Blow& blow, pid_t child, int processes, std::vector<pid_t>& ra
     return kill(ranks[static_cast<std::size_t>(*blow.rank)], blow.signal) == 0;
   }
   if (blow.signal != SIGKILL) {
-    return kill(child, blow.signal) == 0;  // which passes it on
+    return kill(child, blow.signal) == 0;  // danling launch forwards it
   }
   for (const pid_t rank : ranks) {
     kill(rank, SIGKILL);
@@ -184,7 +184,7 @@ bool strike(const Blow& blow, pid_t child, int processes, std::vector<pid_t>& ra
 }  // namespace
 
 bool begins_save(const FileCall& call) {
-  if (call.call == "mkdir") {  // which only the first of several ranks makes
+  if (call.call == "mkdir") {  // only the first of several ranks creates the directory
     const auto name = name_of(call.path);
     return call.outcome == "ok" && is_save_name(name) && !name.starts_with("model-g");
   }
@@ -220,7 +220,7 @@ StartEnd run_start(const StartOptions& options) {
   std::size_t seen = 0;
   std::int64_t saves = 0;
   bool reading = true;
-  bool waiting = false;  // for ranks to notice the end of one, while `danling launch` stands still
+  bool waiting = false;  // waits for ranks to notice the end of one, while `danling launch` is stopped
   std::vector<pid_t> ranks;
   std::array<pollfd, 2> ready{pollfd{printed.reader(), POLLIN, 0}, pollfd{traced.reader(), POLLIN, 0}};
   for (;;) {
@@ -269,11 +269,11 @@ StartEnd run_start(const StartOptions& options) {
       break;
     }
   }
-  kill(-child, SIGKILL);  // remaining child processes
+  kill(-child, SIGKILL);  // kills remaining child processes
   out.seconds = now() - start;
   if (options.processes > 0) {
     out.left_running = reap_orphans(patience);
-    if (out.code == 128 + SIGKILL) {  // as `danling launch` reports it
+    if (out.code == 128 + SIGKILL) {  // the code of `danling launch` for a killed worker
       out.code = -SIGKILL;
     }
   }

@@ -17,27 +17,27 @@ struct FileCall {
   std::string path;     ///< below the workspace root
   double at = 0;        ///< seconds since the start
 
-  /// Whether a rule decided it.
+  /// True if a rule determined the outcome.
   bool injected() const { return outcome != "ok" && outcome != "failed"; }
 };
 
-/// For the other ranks to end after an unannounced kill.
+/// Seconds for the other ranks to end after an unannounced kill.
 constexpr double notice_seconds = 30;
 
-/// A signal sent from outside, at most once in a start.
+/// A signal from outside, at most one per start.
 struct Blow {
   int signal = 0;                ///< 0: none
-  double seconds = 0;            ///< after the event that it waits for
-  bool after_begin = true;       ///< waits for the first file call, when the program is set up
-  std::int64_t saves = 0;        ///< waits until that many checkpoints were begun; overrides the time
-  std::optional<int> rank = {};  ///< of several processes; none: all
-  /// Stops `danling launch` too until all ranks have ended: they must notice the end of one by themselves.
+  double seconds = 0;            ///< delay after the event that it waits for
+  bool after_begin = true;       ///< waits for the first file call, when the set-up is done
+  std::int64_t saves = 0;        ///< waits until so many saves have begun; overrides the time
+  std::optional<int> rank = {};  ///< one of several processes; unset: all
+  /// Also stops `danling launch` until all ranks have ended, so the ranks must notice the end of one themselves.
   bool unannounced = false;
 };
 
 struct StartOptions {
   std::vector<std::string> command;
-  int processes = 0;                  ///< that `danling launch` starts; 0: `command` is started itself
+  int processes = 0;                  ///< processes for `danling launch`; 0: starts `command` directly
   std::filesystem::path root;         ///< workspace root: faults apply only to files below it
   std::filesystem::path library;      ///< libdanling_faults.so
   std::string rules;                  ///< DANLING_FAULTS
@@ -55,19 +55,18 @@ struct StartEnd {
   bool struck = false;
   bool hung = false;     ///< killed after its timeout
   std::string unaware;   ///< ranks that did not notice an unannounced kill within `notice_seconds`: "0, 2"
-  int left_running = 0;  ///< processes of several that outlived `danling launch`
+  int left_running = 0;  ///< processes that outlived `danling launch`
   std::string output;
   std::vector<FileCall> calls;
 };
 
-/// Runs the program to its end. Ends early, with the program killed, when this process is asked to stop.
-/// @throws danling::Error when no process can be started
+/// Runs the program to its end. If this process gets a stop signal, kills the program and returns.
+/// @throws danling::Error if no process can be started
 StartEnd run_start(const StartOptions& options);
 
-/// Whether this call begins a checkpoint: creates the file that becomes `latest.pth`, or a
-/// directory of shards.
+/// Returns true if this call begins a save: it creates the file that becomes `latest.pth`, or a directory of shards.
 bool begins_save(const FileCall& call);
-/// Whether this call renames a checkpoint to its final name.
+/// Returns true if this call renames a checkpoint to its final name.
 bool ends_save(const FileCall& call);
 
 }  // namespace danling_command

@@ -65,7 +65,7 @@ std::string tensor_difference(const at::Tensor& a, const at::Tensor& b, const To
                 " in the reference, ", danling::to_text(q[first]), " here");
 }
 
-// Of `path`, with the text of a difference there.
+// Prefixes the text of a difference with its path.
 std::string at_path(const std::string& path, const std::string& text) {
   return text.empty() ? text : concat(path.empty() ? "" : concat(path, ": "), text);
 }

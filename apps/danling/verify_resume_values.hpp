@@ -1,4 +1,4 @@
-// Compares states by their values, where bits differ: sums over other numbers of processes have other roundings.
+// Compares states by value, since sums over other numbers of processes round differently.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,15 @@
 
 namespace danling_command {
 
-/// Differences between two runs that are allowed.
+/// The allowed differences between two runs.
 struct ValueRules {
-  std::optional<Tolerance> tolerance = {};  ///< of numbers; without it their bits must be equal
-  /// Keys of the config that the layouts set; with them the checkpoints' axes and generators of processes differ too.
+  std::optional<Tolerance> tolerance = {};  ///< tolerance of numbers; unset: bits must be equal
+  /// Config keys that the layouts set. If there are any, axes and generators of processes in checkpoints may differ
+  /// too.
   std::vector<std::string> keys = {};
 };
 
-/// Removes `key`, such as `parallel.axes.tensor`, from a tree, and maps that are empty then.
+/// Removes `key`, such as `parallel.axes.tensor`, from a tree, and maps that become empty.
 template <class Tree>
 void erase_key(Tree& tree, const std::string& key) {
   const auto dot = key.find('.');
@@ -38,9 +39,8 @@ void erase_key(Tree& tree, const std::string& key) {
   }
 }
 
-/// The path and the two values of the first difference, or an empty string. Numbers and elements of tensors of
-/// floating-point or complex types are compared with the tolerance, everything else must be equal; keys may have
-/// another order.
+/// Returns the path and both values of the first difference, or an empty string. Compares floating-point and complex
+/// numbers with the tolerance; everything else must be equal, except the order of keys.
 std::string value_difference(const danling::State& a, const danling::State& b, const Tolerance& tolerance);
 
 }  // namespace danling_command

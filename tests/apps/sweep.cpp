@@ -136,7 +136,7 @@ TEST_CASE("danling sweep: the example, killed in the middle, goes on and ends as
   const auto result = run_sweep(dir, file, words);
   CHECK(result.err == "");
   CHECK(result.code == 0);
-  CHECK_THAT(result.out, ContainsSubstring("goes on"));
+  CHECK_THAT(result.out, ContainsSubstring("continues"));
   const auto expected = sweep_json(whole);
   const auto state = sweep_json(dir);
   CHECK(state.at("trials")[0].at("starts") == 1);
@@ -235,12 +235,12 @@ TEST_CASE("danling sweep: SIGINT lets the trials save, and the same command goes
   CHECK(result.code == 128 + SIGINT);
   CHECK_THAT(result.out,
              ContainsSubstring("[sweep] SIGINT; asks 1 trial to save and stop\n[sweep] trial-000 stopped\n"));
-  CHECK_THAT(result.out, ContainsSubstring("to go on: danling sweep " + file));
+  CHECK_THAT(result.out, ContainsSubstring("to continue: danling sweep " + file));
   CHECK(sweep_json(dir).at("status") == "stopped");
   write_file(dir / "go", "");
   const auto again = run_sweep(dir, file, {"--jobs", "1", "--", program});
   CHECK(again.code == 0);
-  CHECK_THAT(again.out, ContainsSubstring("trial-000 goes on"));
+  CHECK_THAT(again.out, ContainsSubstring("trial-000 continues"));
   CHECK(lines_of(dir / "starts").size() == 3);
 }
 
@@ -259,7 +259,7 @@ TEST_CASE("danling sweep: a trial that outlives its sweep is not started twice",
     write_file(dir / "go", "");
   });
   CHECK(result.code == 0);
-  CHECK_THAT(result.out, ContainsSubstring("trial-000 still runs, started by a sweep that was killed: waits for it\n"));
+  CHECK_THAT(result.out, ContainsSubstring("trial-000 still runs, started by a killed sweep: waits for it\n"));
   CHECK_THAT(result.out, ContainsSubstring("trial-000 finished: val.acc 0.2500"));
   CHECK(lines_of(dir / "starts").size() == 2);
 }
