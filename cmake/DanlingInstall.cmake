@@ -1,4 +1,4 @@
-# The relocatable package: headers, library, and a config that finds what a consumer needs.
+# Installs the relocatable package: headers, library, and a config that finds the dependencies of a consumer.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -11,13 +11,13 @@ function(danling_install)
   else()
     set(danling_is_shared OFF)
   endif()
-  # Named here: INSTALL_RPATH_USE_LINK_PATH leaves out a LibTorch that lies inside the source tree, as in .deps/.
+  # Set explicitly, since INSTALL_RPATH_USE_LINK_PATH omits a LibTorch inside the source tree, as in .deps/.
   set(danling_install_rpath "${TORCH_INSTALL_PREFIX}/lib")
   set(danling_install_rpath "${danling_install_rpath}" PARENT_SCOPE)
   set_target_properties(danling PROPERTIES INSTALL_RPATH "$ORIGIN;${danling_install_rpath}"
     INSTALL_RPATH_USE_LINK_PATH ON)
 
-  # A LibTorch inside the prefix moves with it; any other is looked for where it was.
+  # The config finds a LibTorch inside the prefix by its relative path, any other by its absolute path.
   set(danling_torch_root "${TORCH_INSTALL_PREFIX}")
   file(RELATIVE_PATH danling_torch_relative "${CMAKE_INSTALL_PREFIX}" "${TORCH_INSTALL_PREFIX}")
   if(danling_torch_relative MATCHES "^\\.\\.")

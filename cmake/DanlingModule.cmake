@@ -1,4 +1,4 @@
-# A module is one folder of src/: compiled once as objects, collected into the library.
+# Modules: each folder of src/ is compiled once as objects, which danling_library() collects.
 
 add_library(danling_flags INTERFACE)
 target_compile_features(danling_flags INTERFACE cxx_std_20)
@@ -6,7 +6,7 @@ target_compile_options(danling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversi
   $<$<BOOL:${DANLING_WERROR}>:-Werror>)
 target_compile_definitions(danling_flags INTERFACE FMT_HEADER_ONLY)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 sees overlapping copies inside std::string that cannot happen (GCC bug 105651).
+  # g++ 12 warns falsely about overlapping copies inside std::string (GCC bug 105651).
   target_compile_options(danling_flags INTERFACE -Wno-restrict)
 endif()
 
@@ -27,13 +27,13 @@ function(danling_module name)
   target_include_directories(danling_${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(danling_${name} PRIVATE danling_flags ${arg_LINK} ${arg_HEADERS})
   target_compile_definitions(danling_${name} PRIVATE ${arg_DEFINES})
-  # Nobody replaces single functions of the shared library: g++ may inline them.
+  # Allows g++ to inline functions of the shared library, since no program replaces single ones.
   target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   if(arg_TORCH)
     target_link_libraries(danling_${name} PRIVATE torch)
     if(DANLING_UNITY)
       set_target_properties(danling_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
-      # An anonymous namespace of an included file is no danger when that file is a source.
+      # An anonymous namespace in an included file is harmless if that file is a source.
       target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     endif()
   endif()
@@ -56,13 +56,13 @@ function(danling_library)
     "$<INSTALL_INTERFACE:include>")
   target_link_libraries(danling PUBLIC torch PRIVATE ${links} Threads::Threads ${CMAKE_DL_LIBS})
 
-  # libtorch.so of CUDA builds of 2.11 exports functions of std::filesystem that crash (remove_all): libstdc++ goes first
-  # in each program.
+  # libtorch.so of CUDA builds of 2.11 exports functions of std::filesystem that crash (remove_all), so programs must load
+  # libstdc++ first.
   if(danling_torch_cuda AND Torch_VERSION VERSION_LESS danling_torch_tested AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_link_options(danling PUBLIC "LINKER:--push-state,--no-as-needed" -lstdc++ "LINKER:--pop-state")
   endif()
 
-  # Third-party code compiled into the library keeps its symbols to itself; only danling's own are exported.
+  # Exports only symbols of danling, not those of third-party code compiled into the library.
   get_target_property(type danling TYPE)
   if(type STREQUAL "SHARED_LIBRARY")
     set(script "${PROJECT_SOURCE_DIR}/cmake/danling.map")
@@ -71,7 +71,8 @@ function(danling_library)
   endif()
 endfunction()
 
-# Imported targets are seen only where they were found; a project that adds danling links to them from above.
+# Makes imported targets global: they are visible only in the directory that found them, but a project that adds danling
+# links to them from a parent directory.
 function(danling_share_imported_targets)
   get_property(imported DIRECTORY PROPERTY IMPORTED_TARGETS)
   foreach(target IN LISTS imported)

@@ -1,12 +1,12 @@
-# How long tests take: ctest begins with the longest, so that none is left alone at the end.
+# Durations of tests: ctest starts the longest tests first, so that none runs alone at the end.
 
-# Seconds on two cores, of tests that take ten and more.
+# Seconds on two cores, for tests that take ten or more.
 set(danling_test_costs reliability=150 runner_ranks=120 runner=120 parallel=70 apps=70 distributed=70 integration=60
   launch=45 supervise=36 bench_steps=33 verify_resume_layouts=32 checkpoint=25 telemetry=25 compile_errors=20 metrics=20
   formats=20 verify_resume_everything=18 verify_resume_epochs=18 verify_resume_steps=18 verify_resume_models=18
   verify_resume_processes=16 verify_resume_nested=14 optim=12 optim_default=12 optim_avx2=10)
 
-# danling_test_costs(): for the tests of this directory, which are all there.
+# danling_test_costs(): sets the costs of the tests in this directory. Call it after adding all tests.
 function(danling_test_costs)
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(item IN LISTS danling_test_costs)

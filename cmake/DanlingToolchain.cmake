@@ -1,4 +1,4 @@
-# How danling itself is built when it is the top-level project; a project that adds it keeps its own choices.
+# Build settings for danling as the top-level project; a project that adds danling keeps its own settings.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
@@ -28,7 +28,7 @@ endif()
 if(DANLING_SANITIZE)
   add_compile_options(-fsanitize=${DANLING_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${DANLING_SANITIZE})
-  # With its instrumentation g++ warns falsely, as its manual says.
+  # Instrumented code makes g++ warn falsely (documented in its manual).
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 

@@ -1,9 +1,9 @@
-# Finds LibTorch and judges its version before anything is compiled.
+# Finds LibTorch and checks its version before anything is compiled.
 
 set(danling_torch_oldest 2.11)
 set(danling_torch_tested 2.13)
 
-# A LibTorch with CUDA makes CMake look for the CUDA toolkit and fail far from the reason; look before it does.
+# A LibTorch with CUDA needs the CUDA toolkit; without this check CMake fails later with an unclear message.
 function(danling_check_cuda_toolkit)
   find_file(DANLING_TORCH_CONFIG TorchConfig.cmake NO_CACHE HINTS "${Torch_DIR}" "$ENV{Torch_DIR}"
     PATH_SUFFIXES share/cmake/Torch Torch)
@@ -22,7 +22,7 @@ function(danling_check_cuda_toolkit)
 endfunction()
 
 danling_check_cuda_toolkit()
-# The wheel warns "library kineto not found": a static library that is already inside libtorch_cpu.so.
+# Hides the wheel's warning "library kineto not found": libtorch_cpu.so already contains that static library.
 set(danling_message_level "${CMAKE_MESSAGE_LOG_LEVEL}")
 if(NOT danling_torch_cuda)
   set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
@@ -48,7 +48,7 @@ else()
     "${danling_torch_tested}; it may not build.")
 endif()
 
-# The wheel lists library directories of the machine that built it; they would end in the installed RPATH.
+# Removes library directories of the machine that built the wheel, which would appear in the installed RPATH.
 if(TARGET caffe2::mkl)
   get_target_property(directories caffe2::mkl INTERFACE_LINK_DIRECTORIES)
   set(present "")

@@ -1,4 +1,4 @@
-# Writes page.html, page.css and *.js of FOLDER as string literals to OUTPUT; the scripts in the order of their names.
+# Writes page.html, page.css and *.js of FOLDER as string literals to OUTPUT; concatenates the scripts by name.
 function(read_literal out)
   set(text "")
   foreach(file IN LISTS ARGN)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the rules of the house that no compiler knows: who may include whom, and how a file begins and ends.
+"""Checks the rules of the project that compilers do not check: include edges, first lines, file lengths.
 
 Usage: check_sources.py [DIRECTORY]
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 MAX_LINES = 450
 
-# What each module may include besides itself: the edges of docs/architecture.md. The runner may include all.
+# The modules that each module may include besides itself: the edges of docs/architecture.md. The runner may include all.
 EDGES = {
     "core": set(),
     "formats": {"core"},
@@ -48,7 +48,7 @@ SCRIPTS = {".py", ".sh", ".cmake"}
 
 
 def module_of(path):
-    """The module of a file under include/danling or src; empty for a header directly in include/danling."""
+    """Returns the module of a file in include/danling or src; empty for a header directly in include/danling."""
     parts = path.parts
     if parts[:2] == ("include", "danling"):
         return parts[2] if len(parts) > 3 else ""
@@ -56,7 +56,7 @@ def module_of(path):
 
 
 def included_module(path, quoted, target):
-    """(module, header) of danling's own that an include names, or None."""
+    """Returns (module, header) if an include names a header of danling, else None."""
     if target.startswith("danling/"):
         parts = target.split("/")
         return (parts[1], target) if len(parts) > 2 else ("", parts[1])
@@ -104,7 +104,7 @@ def check_file(path, text):
     """Yields (line, complaint) for one file; `path` is relative to the root."""
     lines = text.splitlines()
     if path.suffix in CODE:
-        # The body of a header begins with it; the cases of a test and the folder of an example say what they are about.
+        # A source may begin with its own header; tests and examples need no comment.
         first = (lines or [""])[0]
         begins = re.match(r"// ?\S", first) or path.suffix == ".cpp" and (
             path.parts[0] in ("tests", "examples") or re.match(rf'#include [<"](.*/)?{path.stem}\.hpp', first)
@@ -118,7 +118,7 @@ def check_file(path, text):
             if match:
                 for complaint in check_include(path, match[1] == '"', match[2]):
                     yield number, complaint
-            # Clang-tidy sees sources in units, and looks for these in its main file alone.
+            # clang-tidy checks using-declarations only in the main file, but reads sources as units.
             using = USING.match(line)
             if using and path.parts[0] == "src" and len(re.findall(rf"\b{using[1]}\b", text)) == 1:
                 yield number, f"a using-declaration of {using[1]}, which the file does not use"
@@ -137,8 +137,8 @@ def check_file(path, text):
 
 
 def types_in(text):
-    """Qualified names of the types that a file defines in namespaces that have names."""
-    scopes = []  # a namespace's name, or None for any other block
+    """Yields the qualified names of the types that a file defines in named namespaces."""
+    scopes = []  # the name of a namespace, or None for any other block
     for match in SCOPE.finditer(LITERAL.sub("0", text)):
         if match["end"]:
             scopes = scopes[:-1]
@@ -152,7 +152,7 @@ def types_in(text):
 
 
 def check_types(root):
-    """Yields complaints for types of one name in one namespace: the linker takes the inline functions of either."""
+    """Yields complaints for types with the same name and namespace: the linker would merge their inline functions."""
     known = {}
     for folder in ("include", "src"):
         for path in sorted((root / folder).rglob("*.?pp")):

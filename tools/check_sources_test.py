@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows that check_sources.py refuses what it should, and nothing else."""
+"""Tests that check_sources.py reports violations, and nothing else."""
 
 import unittest
 from pathlib import Path

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetches the CPU wheel of torch and unpacks what a C++ program needs of it.
+"""Downloads the CPU wheel of torch and unpacks the files that a C++ program needs.
 
 Usage: fetch_libtorch.py VERSION DIRECTORY
 
@@ -21,7 +21,7 @@ import zipfile
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 OTHER_PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.14")
-# Libraries that only Python or PyTorch's own tests load.
+# Libraries that only Python or PyTorch's tests load.
 PYTHON_LIBRARIES = re.compile(
     r"torch/lib/lib(torch_python|shm|torchbind_test|jitbackend_test|backend_with_compiler|aoti_custom_ops)\.so"
 )
@@ -35,7 +35,7 @@ def say(text):
 
 
 class Unavailable(Exception):
-    """A source has no CPU build; the text says why, `final` that no other wheel of it need be tried."""
+    """A source has no CPU build, with the reason. `final`: other wheels of this source need not be tried."""
 
     def __init__(self, text, final=False):
         super().__init__(text)
@@ -43,7 +43,7 @@ class Unavailable(Exception):
 
 
 class Pip:
-    """The first pip that answers, with the options that point it at one source of wheels."""
+    """Runs the first working pip, with the options for one source of wheels."""
 
     def __init__(self):
         for command in ([sys.executable, "-m", "pip"], ["/usr/bin/python3", "-m", "pip"], ["pip3"]):
@@ -60,7 +60,7 @@ class Pip:
         options = [*action, "--no-deps", "--disable-pip-version-check", "--retries", "2", *arguments]
         environment = dict(os.environ, PIP_NO_INPUT="1")
         if source:
-            # Only this index, not what the configuration adds to it; but the configured way to reach it.
+            # Uses only this index, without additional configured ones, but with the configured connection settings.
             for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
                 environment.pop(name, None)
             environment.update(self.connection(), PIP_CONFIG_FILE=os.devnull, PIP_INDEX_URL=source)
@@ -79,7 +79,7 @@ class Pip:
             raise Unavailable(errors[-1][len("ERROR: ") :] if errors else process.stderr.strip()[-200:])
 
     def connection(self):
-        """The configured settings of the network as environment variables."""
+        """Returns pip's configured connection settings as environment variables."""
         listed = subprocess.run([*self.command, "config", "list"], capture_output=True, text=True, check=False).stdout
         settings = re.findall(r"^[^=]*\.(cert|client-cert|proxy|timeout|default-timeout|trusted-host)='(.*)'$", listed, re.M)
         return {"PIP_" + name.upper().replace("-", "_"): value for name, value in settings}
@@ -93,7 +93,7 @@ class Pip:
         return options
 
     def is_cpu_build(self, requirement, source, options):
-        """Asks the index about a wheel without downloading it: a build for a device depends on that device's packages."""
+        """Checks a wheel by its metadata, without a download: a build for a device requires that device's packages."""
         with tempfile.TemporaryDirectory() as directory:
             report = os.path.join(directory, "report.json")
             ask = ["--dry-run", "--ignore-installed", "--target", directory, "--report", report, *options, requirement]
@@ -110,12 +110,12 @@ class Pip:
         labelled, plain = f"torch=={version}+cpu", f"torch=={version}"
         reason = None
         wheels = [[], *map(self.other_python, OTHER_PYTHONS)]
-        # All wheels with the label first: a CUDA build for this Python does not mean that there is no CPU build.
+        # Tries all labelled wheels first: if this Python has a CUDA build, there may still be a CPU build.
         for requirement, options in [(labelled, other) for other in wheels] + [(plain, other) for other in wheels]:
             try:
                 if requirement == plain:
                     if self.version < (22, 2) and not source:
-                        continue  # cannot ask without downloading gigabytes
+                        continue  # this pip cannot check without downloading gigabytes
                     if self.version >= (22, 2) and not self.is_cpu_build(plain, source, options):
                         raise Unavailable("its build is not for CPU only", final=True)
                 self.run(["download"], source, ["--dest", directory, *options, requirement], quiet=False)
@@ -173,7 +173,7 @@ def main():
     with open(os.path.join(deps, "lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.isdir(result):
-            # With the lock held, whatever is here was left by a run that was cut off.
+            # While this process holds the lock, existing files are from an interrupted run.
             shutil.rmtree(work, ignore_errors=True)
             os.makedirs(work)
             try:

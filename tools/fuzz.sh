@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the fuzz targets of a build that ./dev fuzz has made, side by side where there are cores.
+# Runs the fuzz targets of a build of ./dev fuzz, in parallel on all cores.
 #
 # Usage: DANLING_BUILD_DIR=<directory> fuzz.sh [--seconds N] [--merge] [TARGET...]
-#   --seconds N  how long in all (default 600)
-#   --merge      instead of fuzzing, rewrite tests/fuzz/corpus: of all inputs found so far and the seeds, the fewest
-#                that reach the same code
-# What was found is kept in <directory>/corpus and used by the next run; an input that fails is in
-# <directory>/artifacts, with the command that repeats it.
+#   --seconds N  total time (default 600)
+#   --merge      instead of fuzzing, rewrite tests/fuzz/corpus with the smallest set of inputs (found ones and seeds)
+#                that reaches the same code
+# Found inputs are kept in <directory>/corpus for the next run. A failing input is stored in <directory>/artifacts; the
+# output has the command that repeats it.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -40,7 +40,7 @@ done
 targets=${targets:-$all}
 mkdir -p "$build/artifacts"
 
-# The sanitizers' own limits: a leak is an error, so is memory beyond what any input may take.
+# Options of the sanitizers: leaks are errors, and so is memory beyond the limit for any input.
 common='-timeout=10 -rss_limit_mb=2048'
 
 # fuzz_one TARGET SECONDS
@@ -49,7 +49,7 @@ fuzz_one() {
   committed=$root/tests/fuzz/corpus/$1
   mkdir -p "$build/corpus/$1"
   case $1 in
-    pth) dictionary=$root/tests/fuzz/pickle.dict ;; # what its mutations change is the pickle inside
+    pth) dictionary=$root/tests/fuzz/pickle.dict ;; # its mutations change the pickle inside the archive
     *) dictionary=$root/tests/fuzz/$1.dict ;;
   esac
   [ ! -e "$dictionary" ] || set -- "$@" "-dict=$dictionary"
@@ -75,7 +75,7 @@ merge_one() {
   fresh=$build/merged/$1
   rm -rf "$fresh"
   mkdir -p "$fresh" "$build/corpus/$1" "$build/seeds/$1"
-  # Edges alone, not how often each is taken: a few hundred inputs that run in a second.
+  # Compares only edges, not their counts, which leaves a few hundred inputs that run in a second.
   "$build/tests/fuzz/fuzz_$1" -set_cover_merge=1 -use_counters=0 -max_len=32768 "$fresh" "$root/tests/fuzz/corpus/$1" "$build/seeds/$1" \
     "$build/corpus/$1" >"$build/artifacts/$1.log" 2>&1
   rm -rf "$root/tests/fuzz/corpus/$1"
@@ -89,7 +89,7 @@ if [ -n "$merge" ]; then
   exit
 fi
 
-# In rounds of as many targets as there are cores; each round gets its part of the time.
+# Runs in rounds with one target per core; each round gets an equal share of the time.
 cores=$(nproc 2>/dev/null || echo 1)
 count=$(echo "$targets" | wc -w)
 rounds=$(((count + cores - 1) / cores))

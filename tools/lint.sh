@@ -1,11 +1,11 @@
 #!/bin/sh
-# All checks that need no build: rules of the house, format, shell scripts, clang-tidy. Called by ./dev lint, which
-# installs the tools and gives the build directory whose compile_commands.json says how each source is compiled.
+# Runs all checks that need no build: rules of the project, format, shell scripts, clang-tidy. ./dev lint calls it,
+# installs the tools and passes the build directory with compile_commands.json.
 #
 # Usage: DANLING_BUILD_DIR=<directory> lint.sh [--all | --fix]
-#   --all  clang-tidy on every source; by default only on those that do not include LibTorch and on those that differ
-#          from the main branch
-#   --fix  rewrite the sources in the project's format, and check nothing
+#   --all  run clang-tidy on every source; by default only on sources without LibTorch and on those that differ from the
+#          main branch
+#   --fix  format the sources, and check nothing
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -36,7 +36,7 @@ format() {
     echo "lint: format: skipped; clang-format 14 decides, this is $(clang-format --version)"
     return 0
   fi
-  # xargs ends with a failure when one of the shells does.
+  # xargs fails if one of the shells fails.
   # shellcheck disable=SC2016 # the inner shell expands
   sources | xargs -P "${DANLING_JOBS:-1}" -n 20 sh -c 'status=0
     for file; do
@@ -48,7 +48,7 @@ format() {
   }
 }
 
-# Sources of the library that clang-tidy reads.
+# Prints the sources of the library for clang-tidy.
 tidy_sources() {
   if [ "$mode" = --all ]; then
     find src -name '*.cpp'
@@ -64,7 +64,7 @@ tidy_sources() {
   done
 }
 
-# Joined to units: most of the time goes into headers, half a minute for those of LibTorch.
+# Joins sources to units, since headers take most of the time (those of LibTorch half a minute).
 tidy() {
   units=$DANLING_BUILD_DIR/tidy
   tidy_sources | sort -u | python3 tools/tidy_units.py "$DANLING_BUILD_DIR" "$units" |

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Joins sources to units for clang-tidy: most of its time goes into headers, which it reads once per unit.
+"""Joins sources to units for clang-tidy, which spends most of its time on headers and reads them once per unit.
 
-Usage: tidy_units.py BUILD_DIR OUTPUT_DIR < paths of sources, one a line
+Usage: tidy_units.py BUILD_DIR OUTPUT_DIR < paths of sources, one per line
 
 Sources of one module with the same options become units of at most 16. Prints the units' paths, the largest first;
 OUTPUT_DIR gets their compile_commands.json.
@@ -14,13 +14,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-# The static analyzer follows the paths of functions in the main file, and in sources that a file of this name includes.
+# The static analyzer checks functions in the main file, and in sources that a file of this name includes.
 NAME = "UnifiedSource"
 LARGEST = 16
 
 
 def options_of(entry):
-    """The command without the source and the output, which differ."""
+    """Returns the compile command without the source and output, which differ."""
     words = entry["arguments"] if "arguments" in entry else shlex.split(entry["command"])
     out = []
     words = iter(words)
@@ -39,7 +39,7 @@ def main():
     groups = defaultdict(list)
     for line in sys.stdin:
         source = Path(line.strip()).resolve()
-        if source in known:  # not a choice between sources that this build has not made
+        if source in known:  # skips alternative sources that this build does not compile
             groups[source.parent, known[source]["directory"], options_of(known[source])].append(source)
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
@@ -49,7 +49,7 @@ def main():
         for part in range(parts):
             chosen = sorted(sources)[part::parts]
             unit = output / f"{NAME}_{folder.name}_{len(units)}.cpp"
-            # NOLINT: that includes name sources is the purpose.
+            # NOLINT: including sources is the purpose.
             unit.write_text("".join(f'#include "{source}"  // NOLINT\n' for source in chosen), encoding="utf-8")
             commands.append({"directory": directory, "file": str(unit), "arguments": [*options, "-c", str(unit)]})
             units.append((-len(chosen), str(unit)))

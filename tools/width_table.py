@@ -8,13 +8,13 @@ and is not assigned yet.
 
 import pathlib
 try:
-    import unicodedata2 as unicodedata  # of PyPI, with newer tables than Python has
+    import unicodedata2 as unicodedata  # from PyPI, with newer tables than Python
 except ImportError:
     import unicodedata
 
-# Format characters that are drawn: Arabic number signs and the like.
+# Format characters that are visible, such as Arabic number signs.
 DRAWN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0xAD, 0x110BD, 0x110CD}
-# Wide also where not assigned (UAX 11), and blocks that new emoji go to. Hexagrams are wide since Unicode 16.
+# Blocks that are wide even if unassigned (UAX 11), and blocks for new emoji. Hexagrams are wide since Unicode 16.
 WIDE_BLOCKS = [(0x3248, 0x324F), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x1F900, 0x1F93A), (0x1F93C, 0x1F945),
                (0x1F947, 0x1F9FF), (0x1FA70, 0x1FAFF), (0x20000, 0x2FFFD), (0x30000, 0x3FFFD)]
 

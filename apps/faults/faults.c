@@ -1,25 +1,26 @@
-// Makes file calls of a program fail, do less than requested, or kill it: a preloaded library for crash tests.
+// A preloaded library for crash tests: makes file calls of a program fail, write less than requested, or kill it.
 //
 //   LD_PRELOAD=libdanling_faults.so DANLING_FAULTS_UNDER=/tmp/run DANLING_FAULTS="rename@*latest*:1:kill" PROGRAM
 //
-// DANLING_FAULTS: rules CALL[@GLOB]:WHEN:WHAT with ';' between them. The first that applies to a call decides.
+// DANLING_FAULTS: rules CALL[@GLOB]:WHEN:WHAT, separated by ';'. The first rule that applies to a call decides.
 //   CALL  open (for writing), write (also pwrite, writev, sendfile, copy_file_range), fsync (also fdatasync), truncate,
 //         rename, link, clone (a reflink), unlink (also remove, rmdir), mkdir, close (of a file open for writing), or
 //         any
 //   GLOB  which files, by the path below DANLING_FAULTS_UNDER (the new name in rename and link); * matches anything
-//   WHEN  3: the third call that CALL and GLOB match; 3+: from the third on; *: every one. Each process counts anew.
+//   WHEN  3: the third call that CALL and GLOB match; 3+: the third and all later ones; *: all. Each process counts
+//         separately.
 //   WHAT  the name of an errno (EIO, ENOSPC, EDQUOT, EROFS and others): the call fails with it and does nothing;
 //         kill: the process is killed before the call; short: a write writes half of the bytes;
 //         torn: a write writes half of the bytes, then the process is killed
 //
-// DANLING_FAULTS_UNDER: an absolute path; files elsewhere are left alone. Unset: all files.
+// DANLING_FAULTS_UNDER: an absolute path; rules apply only to files below it. Unset: all files.
 //
-// DANLING_FAULTS_TRACE: a file, or a pipe as /proc/self/fd/N, that gets a line CALL OUTCOME PATH for each of these
-// calls, with the path below DANLING_FAULTS_UNDER and as OUTCOME ok, failed (by itself), or WHAT.
+// DANLING_FAULTS_TRACE: a file, or a pipe as /proc/self/fd/N, to which the library writes a line CALL OUTCOME PATH for
+// each of these calls. PATH is relative to DANLING_FAULTS_UNDER; OUTCOME is ok, failed (without a rule), or WHAT.
 //
-// A rule that cannot be read ends the program with code 125, so that no test passes because nothing was injected.
-// Calls made inside libc (stdio's own writes) and those of statically linked programs are not seen. Threads and signal
-// handlers may use every function here: there is no lock and no allocation, and a path is looked up for each call.
+// An invalid rule ends the program with code 125, so that no test passes because nothing was injected. The library does
+// not see calls inside libc (writes of stdio) and calls of statically linked programs. Every function is safe in
+// threads and signal handlers: it takes no lock, allocates nothing, and looks the path up for each call.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +49,7 @@ enum call { OPEN, WRITE, FSYNC, TRUNCATE, RENAME, LINK, CLONE, UNLINK, MKDIR, CL
 static const char* const call_names[] = {"open",  "write",  "fsync", "truncate", "rename", "link",
                                          "clone", "unlink", "mkdir", "close",    "any"};
 
-// Action of a rule; a positive number is an errno.
+// The action of a rule; a positive number is an errno.
 enum { PASS = 0, KILL = -1, SHORT = -2, TORN = -3 };
 
 static const struct {
@@ -85,7 +86,7 @@ static void refuse(const char* rule) {
   _exit(125);
 }
 
-// Takes the text up to `mark` from *from; null when there is no mark.
+// Removes the text up to `mark` from *from and returns it; null if there is no mark.
 static char* take(char** from, char mark) {
   char* end = strchr(*from, mark);
   if (end == NULL) {
@@ -201,7 +202,7 @@ static bool matches(const char* glob, const char* text) {
   return *glob == '\0';
 }
 
-// The part below `under`, or null for a file elsewhere.
+// Returns the part of the path below `under`, or null for other files.
 static const char* relative(const char* path) {
   const size_t length = strlen(under);
   if (strncmp(path, under, length) != 0 || (path[length] != '/' && path[length] != '\0')) {
@@ -244,7 +245,7 @@ _Noreturn static void die(void) {
   }
 }
 
-// Decides the action for this call; performs a kill.
+// Returns the action for this call; performs a kill itself.
 static int decide(enum call call, const char* path) {
   int outcome = PASS;
   for (size_t i = 0; i < rule_count; ++i) {
@@ -252,8 +253,7 @@ static int decide(enum call call, const char* path) {
     if ((rule->call != call && rule->call != ANY) || !matches(rule->glob, path)) {
       continue;
     }
-    const long seen =
-        atomic_fetch_add(&rule->seen, 1) + 1;  // every rule counts calls, also when an earlier one decides
+    const long seen = atomic_fetch_add(&rule->seen, 1) + 1;  // every rule counts calls, even if an earlier rule decides
     if (outcome == PASS && seen >= rule->first && seen <= rule->last) {
       outcome = rule->outcome;
     }
@@ -290,7 +290,7 @@ static bool path_of_descriptor(int file, char* out) {
   return true;
 }
 
-// A path as the program gave it, made absolute.
+// Makes a path of the program absolute.
 static bool path_of_name(int directory, const char* name, char* out) {
   if (name == NULL || strlen(name) >= PATH_MAX / 2) {
     return false;
@@ -314,10 +314,10 @@ static bool path_of_name(int directory, const char* name, char* out) {
   return true;
 }
 
-// One call: decides at its beginning, traces at its end.
+// One call: begin() decides, end() traces.
 struct event {
   enum call call;
-  const char* path;  // below `under`; null: left alone
+  const char* path;  // relative to `under`; null: not affected by rules
   int outcome;
   char buffer[PATH_MAX];
 };
@@ -367,7 +367,7 @@ static long fail(struct event* event) {
     return event.outcome > 0 ? fail(&event) : end(&event, CALLED);    \
   } while (0)
 
-// Writes; a rule may shorten SIZE.
+// Performs a write; a rule may shorten SIZE.
 #define WITH_WRITE(FILE, SIZE, CALLED)                                     \
   do {                                                                     \
     if (!active) return CALLED;                                            \
@@ -451,7 +451,7 @@ EXPORT ssize_t copy_file_range(int from, off64_t* from_offset, int to, off64_t* 
   WITH_WRITE(to, size, syscall(SYS_copy_file_range, from, from_offset, to, to_offset, size, flags));
 }
 
-// A short gather writes half of its first part that is not empty.
+// A short gather-write writes half of its first non-empty part.
 static long do_writev(int file, const struct iovec* parts, int count, bool positioned, off_t offset) {
 #define WRITEV(PARTS, COUNT)                                                                \
   (positioned ? syscall(SYS_pwritev, file, PARTS, (unsigned long)(COUNT), (long)offset, 0L) \
@@ -530,7 +530,7 @@ EXPORT int unlink(const char* name) { return (int)do_unlink(AT_FDCWD, name, 0); 
 EXPORT int unlinkat(int directory, const char* name, int flags) { return (int)do_unlink(directory, name, flags); }
 
 EXPORT int rmdir(const char* name) { return (int)do_unlink(AT_FDCWD, name, AT_REMOVEDIR); }
-// libc's version calls its internal unlink, which is not intercepted.
+// Replaces libc's version, which calls an internal unlink that cannot be intercepted.
 EXPORT int remove(const char* name) {
   struct stat status;
   const int saved = errno;
@@ -567,6 +567,6 @@ EXPORT int close(int file) {
   struct event event;
   begin(&event, CLOSE, path_of_descriptor(file, event.buffer));
   errno = saved;
-  const long result = syscall(SYS_close, file);  // a close that reports an error has closed all the same
+  const long result = syscall(SYS_close, file);  // closes the file even if it returns an error
   return (int)(event.outcome > 0 ? fail(&event) : end(&event, result));
 }

@@ -1,5 +1,5 @@
 'use strict';
-// Data of the page as series, axes and texts. Everything is put into the document as text, never as HTML.
+// Converts the data of the page to series, axes and texts. Inserts everything into the document as text, never as HTML.
 
 const svg_namespace = 'http://www.w3.org/2000/svg';
 
@@ -17,7 +17,7 @@ function el(name, attributes, ...children) {
 const as_number = value =>
   typeof value === 'number' ? value : value === 'Infinity' ? Infinity : value === '-Infinity' ? -Infinity : NaN;
 
-/// For tables and legends: six digits at most.
+/// Formats a number for tables and legends, with at most six digits.
 function short(value) {
   if (typeof value !== 'number') value = as_number(value);
   if (Number.isNaN(value)) return 'NaN';
@@ -31,7 +31,7 @@ function short(value) {
 }
 const count_text = value => Number(value).toLocaleString('en-US');
 
-/// For axes: 1.5k, 2M.
+/// Formats a number for axes: 1.5k, 2M.
 function tick_text(value) {
   const size = Math.abs(value);
   const plain = number => Number(number.toPrecision(6)).toString().replace('-', '−');
@@ -84,7 +84,7 @@ function first_at_least(sorted, x) {
   return low;
 }
 
-/// Steps at which epochs end. An epoch that goes on is taken to be as long as the one before.
+/// Returns the steps at which epochs end. Assumes that the epoch in progress is as long as the previous one.
 function epoch_knots(run) {
   const curve = run.curves.find(c => c.name === 'epoch' && c.split === '');
   if (!curve || curve.steps.length === 0) return null;
@@ -124,7 +124,7 @@ const names_of_rates = {
 };
 const metric_title = name => names_of_rates[name] ?? name.replace(/^telemetry\./, '');
 
-/// Runs and their curves as series. A kind is a split, or the averages of its passes where it has both.
+/// Converts runs and their curves to series. A kind is a split, or the averages of its passes if the split has both.
 function make_model(data) {
   const kinds = [];
   const metrics = new Map();
@@ -150,7 +150,7 @@ function make_model(data) {
   return {data, kinds, metrics, names, single: data.runs.length === 1};
 }
 
-/// The lowest and highest value of each bucket of steps.
+/// Returns the lowest and highest value of each bucket of steps.
 function band_of(curve, place) {
   const steps = [], low = [], high = [];
   curve.steps.forEach((step, i) => {
@@ -167,7 +167,7 @@ function band_of(curve, place) {
   return {x: place(steps), low, high};
 }
 
-/// A curve on an x axis: ascending x, and the steps for the tooltip. Null where the run lacks what the axis needs.
+/// Places a curve on an x axis: ascending x, and the steps for the tooltip. Returns null if the run lacks data for the axis.
 function on_axis(series, axis) {
   series.placed = series.placed ?? {};
   if (axis in series.placed) return series.placed[axis];
@@ -183,7 +183,7 @@ function on_axis(series, axis) {
   };
 }
 
-/// Exponential moving average, without the bias towards the first value.
+/// Computes the exponential moving average, without bias towards the first value.
 function smooth(values, weight) {
   let sum = 0, weights = 0;
   return values.map(value => {
@@ -193,7 +193,7 @@ function smooth(values, weight) {
   });
 }
 
-// Colour, dashes and marker of a series: each alone tells the runs apart, or the splits of one run.
+// Colour, dashes and marker of a series. Each of the three distinguishes the runs, or the splits of one run.
 const dashes = [[], [7, 4], [2, 3], [9, 3, 2, 3], [4, 2], [1, 4], [12, 4]];
 const markers = ['circle', 'square', 'triangle', 'diamond', 'cross', 'down', 'plus'];
 const num_colours = 8;
@@ -213,7 +213,7 @@ const marker_paths = {
   plus: [[-.4, -1.2], [.4, -1.2], [.4, -.4], [1.2, -.4], [1.2, .4], [.4, .4], [.4, 1.2], [-.4, 1.2], [-.4, .4], [-1.2, .4], [-1.2, -.4], [-.4, -.4]],
 };
 
-/// The line of a series in a legend.
+/// Draws the line of a series in a legend.
 function swatch(style) {
   const out = document.createElementNS(svg_namespace, 'svg');
   const shape = (name, attributes) => {

@@ -1,4 +1,4 @@
-// Axes: where ticks are, and how values become pixels.
+// Axes: positions of ticks, and conversion of values to pixels.
 
 function nice_step(range, most) {
   const rough = range / Math.max(most, 1);
@@ -45,7 +45,7 @@ function time_text(seconds) {
   return `${Number((seconds / 86400).toFixed(1))}d`;
 }
 
-/// Values to pixels and back, on a linear or logarithmic scale.
+/// Converts values to pixels and back, on a linear or logarithmic scale.
 function make_scale(low, high, from, to, log) {
   const f = log ? Math.log10 : value => value;
   const a = f(low), b = f(high);
@@ -56,7 +56,7 @@ function make_scale(low, high, from, to, log) {
   };
 }
 
-/// The range of the values that are shown, with a margin.
+/// Returns the range of the visible values, with a margin.
 function padded_range(low, high, log) {
   if (!(low <= high)) return log ? [0.1, 1] : [0, 1];
   if (low === high) return log ? [low / 2, high * 2] : low === 0 ? [-1, 1] : [low - Math.abs(low) / 10, high + Math.abs(high) / 10];

@@ -1,4 +1,4 @@
-// One metric as a drawing on a canvas, with a tooltip; zoom, axis and smoothing are common to all charts.
+// Chart: draws one metric on a canvas, with a tooltip. All charts share zoom, axis and smoothing.
 
 class Chart {
   constructor(page, name) {
@@ -25,7 +25,7 @@ class Chart {
     this.draw();
   }
 
-  /// Draws when the chart is on the screen; later otherwise.
+  /// Draws the chart now if it is on the screen, else when it becomes visible.
   draw() {
     this.stale = true;
     if (this.visible && !this.waiting) {
@@ -113,7 +113,7 @@ class Chart {
     g.stroke();
   }
 
-  /// The part of a line that the chart shows, with one point more at each side.
+  /// Returns the visible part of a line, plus one point on each side.
   path(g, xs, ys) {
     const first = Math.max(0, first_at_least(xs, this.x.low) - 1);
     let open = false;
@@ -129,7 +129,7 @@ class Chart {
     g.stroke();
   }
 
-  /// Values of steps have noise; averages of passes and learning rates have none.
+  /// Returns true for values of steps, which are noisy; averages of passes and learning rates are not.
   weight_of(series) { return series.curve.pass || /(^|\.)lr$/.test(this.name) ? 0 : this.page.smoothing; }
 
   draw_line(g, {series, data, style}) {
@@ -141,7 +141,7 @@ class Chart {
     g.setLineDash(style.dash);
     let xs = data.x, ys = data.y;
     if (data.band) this.draw_band(g, data.band);
-    else if (averaged) {  // the values as they are, behind their means
+    else if (averaged) {  // draws the raw values behind their means
       g.lineWidth = 1;
       g.globalAlpha = 0.28;
       g.setLineDash([]);
@@ -160,7 +160,7 @@ class Chart {
     for (const x of data.bad_x) this.draw_bad(g, this.x.pixel(x));
   }
 
-  /// All values of a down-sampled curve lie in its band; the outline keeps a spike of one bucket visible.
+  /// Draws the band that contains all values of a down-sampled curve; its outline keeps a spike of one bucket visible.
   draw_band(g, {x, low, high}) {
     const first = Math.max(0, first_at_least(x, this.x.low) - 1);
     const last = Math.min(x.length - 1, first_at_least(x, this.x.high));
@@ -177,7 +177,7 @@ class Chart {
     g.stroke();
   }
 
-  /// Markers at points, 60 pixels apart at least.
+  /// Draws markers at points that are at least 60 pixels apart.
   draw_markers(g, marker, xs, ys) {
     let last = -Infinity;
     for (let i = first_at_least(xs, this.x.low); i < xs.length && xs[i] <= this.x.high; ++i) {
@@ -214,8 +214,8 @@ class Chart {
     const width = Math.max(...lines.map(({series}) => series.curve.means ? series.curve.width : 0), 0);
     if (width > 0) items.push(el('li', {}, width > 1 ? `lowest, mean and highest of ${count_text(width)} steps each` : 'lowest, mean and highest of each step'));
     const without = this.shown.length - lines.length;
-    if (without > 0) items.push(el('li', {}, `${without} without a place on this axis`));
-    if (this.hidden_values > 0) items.push(el('li', {}, `without ${count_text(this.hidden_values)} of 0 or less`));
+    if (without > 0) items.push(el('li', {}, `${without} not shown: no position on this axis`));
+    if (this.hidden_values > 0) items.push(el('li', {}, `${count_text(this.hidden_values)} values of 0 or less not shown`));
     this.legend.replaceChildren(...items);
   }
 
@@ -242,7 +242,7 @@ class Chart {
     }
     this.tip.hidden = this.cursor === null || this.lines.length === 0;
     if (this.tip.hidden) return;
-    // The nearest point of any line is the place; each line shows its nearest point to it.
+    // The place is the nearest point of any line; each line shows its point nearest to that place.
     let place = null;
     for (const line of this.lines) {
       const i = this.nearest(line, this.cursor);
@@ -293,7 +293,7 @@ class Chart {
     const head = parts.filter(part => part).join(', ');
     this.tip.replaceChildren(el('div', {}, head), el('table', {}, ...rows));
     this.spoken = `${head}: ${words.join(', ')}`;
-    // Below the drawing, which it would hide.
+    // Places the tooltip below the drawing, so that it does not hide it.
     const left = this.canvas.offsetLeft + at - this.tip.offsetWidth / 2;
     this.tip.style.left = `${Math.max(8, Math.min(left, this.node.clientWidth - 8 - this.tip.offsetWidth))}px`;
     this.tip.style.top = `${this.canvas.offsetTop + area.bottom + 24}px`;
@@ -332,7 +332,7 @@ class Chart {
     on('pointerleave', event => { if (event.pointerType === 'mouse' && !this.drag) { this.cursor = null; this.draw(); } });
     on('blur', () => { this.cursor = null; this.draw(); });
     on('dblclick', () => this.page.zoom_to(null));
-    // The wheel scrolls the page, unless Ctrl is held, as in maps (and for a pinch on a touchpad), or the chart has the focus.
+    // The wheel scrolls the page, unless Ctrl is held, as in maps (also for a pinch on a touchpad), or the chart has the focus.
     on('wheel', event => {
       if (!event.ctrlKey && !event.metaKey && document.activeElement !== this.canvas) return;
       event.preventDefault();
@@ -351,7 +351,7 @@ class Chart {
     return [...this.pointers.values()].map(x => x - left).sort((a, b) => a - b);
   }
 
-  /// Keeps the values that the two fingers touched below them.
+  /// Zooms so that the touched values stay below the two fingers.
   pinch_to([to_a, to_b]) {
     const {range: [low, high], xs: [from_a, from_b]} = this.pinch;
     const unit = (high - low) / (this.area.right - this.area.left);
@@ -380,7 +380,7 @@ class Chart {
     event.preventDefault();
   }
 
-  /// To the next point that is some pixels away, and says its values.
+  /// Moves the crosshair to the next point that is some pixels away, and announces its values.
   step_cursor(direction) {
     const [low, high] = this.page.x_range();
     const least = (high - low) / (this.area.right - this.area.left) * 3;

@@ -15,7 +15,7 @@ const section = (title, ...content) => el('section', {'aria-label': title}, el('
 const fold = (title, ...content) => el('details', {}, el('summary', {}, title), ...content);
 const star = text => el('span', {class: 'star', title: 'best'}, '★ ', text);
 
-/// Whether lower or higher is better, where that is known.
+/// Returns whether lower or higher values are better, if known.
 function direction_of(path, score) {
   const name = path.slice(path.lastIndexOf('.') + 1);
   if (score && path === score.path) return score.higher ? 1 : -1;
@@ -33,7 +33,7 @@ function best_index(values, direction) {
 const best_row = run => run.results && run.results.rows.find(row => row.index === run.results.best);
 const last_row = run => run.results && run.results.rows[run.results.rows.length - 1];
 
-/// One row per run: the numbers of its best round, and of its test.
+/// Makes a table with one row per run: the numbers of its best round and of its test.
 function comparison(runs) {
   const score = runs.map(run => run.score).find(rule => rule) ?? null;
   const of_run = run => {
@@ -176,7 +176,7 @@ function profile_section(runs) {
   return parts.length > 0 ? section('Profile', ...parts) : null;
 }
 
-/// The numbers of the curves as a table: for readers who do not see them.
+/// Makes a table of the curves' numbers, for screen readers.
 function values_section(model, is_shown) {
   const rows = [];
   for (const name of model.names) {

@@ -29,7 +29,7 @@ class Page {
     this.show(data);
   }
 
-  /// A custom property as a colour that a canvas takes.
+  /// Returns a custom CSS property as a colour for a canvas.
   colour(name) {
     if (!this.colours.has(name)) {
       this.probe.style.color = `var(${name})`;
@@ -44,7 +44,7 @@ class Page {
 
   is_shown(series) { return !this.off_runs.has(series.run.label) && this.kinds_on.get(series.kind) !== false; }
 
-  /// The zoomed range, or that of all curves of the page, so that their axes agree.
+  /// Returns the zoomed range, or the range of all curves of the page, so that their axes agree.
   x_range() {
     if (this.zoom) return this.zoom;
     let low = Infinity, high = -Infinity;
@@ -106,7 +106,7 @@ class Page {
     this.show_main();
   }
 
-  /// Replaces the content by that of `make` unless it would be equal, so that focus, selection and scrolling remain.
+  /// Replaces the content by the result of `make` if they differ, so that equal content keeps focus, selection and scrolling.
   replace(node, key, make) {
     if (node.shown === key) return;
     node.shown = key;
@@ -267,7 +267,7 @@ class Page {
         this.live.textContent = 'live';
         this.live.classList.remove('lost');
       } catch {
-        this.live.textContent = 'danling watch does not answer; tries again';
+        this.live.textContent = 'danling watch does not respond; retrying';
         this.live.classList.add('lost');
       }
     }
