@@ -33,7 +33,7 @@ TEST_CASE("compile: a step that writes its parameters by pointer is found by the
              with([](OddRunner& runner, const at::Tensor&) { runner.weight().mutable_data_ptr<float>()[3] *= 0.99F; }),
              {},
              {},
-             "its replay differs from the step: the step changes 0.weight past LibTorch's operators"});
+             "its replay differs from the step: the step changes 0.weight outside of LibTorch's operators"});
 }
 
 TEST_CASE("compile: a step that reads, resets or groups a meter runs as it is", "[runner]") {
