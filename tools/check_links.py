@@ -7,7 +7,7 @@ Usage: check_links.py [DIRECTORY]
 - A path in backticks that begins with a folder of the project, or ends with .hpp or .cpp, exists: from the root, beside
   the page, in include/danling/ or in src/. Placeholders (<name>, *, {a,b}) are left out.
 - `#include <danling/...>` names a header, also in code blocks.
-- In a table with a column "C++", each name in backticks there is declared in the headers that the row's column "header"
+- In a table with a column "C++" or "hook", each name in backticks there is declared in the headers that the row's column "header"
   names, or, where it names none, in any header; a name of std, torch, at or c10, or a key of docs/config.md, passes.
 """
 
@@ -24,6 +24,7 @@ CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)", re.DOTALL)
 REFERENCE = re.compile(r"^\s{0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$", re.MULTILINE)
 HTML = re.compile(r"<(?:a|img|source)\s[^>]*?(?:href|src)=\"([^\"]+)\"")
+NAMES = ("C++", "hook")  # columns of C++ names
 HTML_ANCHOR = re.compile(r"<\w+\s[^>]*?(?:id|name)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*\s*$")
 INCLUDE = re.compile(r"#\s*include\s+<(danling/[^>]+)>")
@@ -127,7 +128,7 @@ def check_names(root, row, columns):
     headers = [root / "include/danling" / text for _, text in CODE.findall(row[columns["header"]])] if "header" in columns else []
     headers = [path for path in headers if path.exists()]  # others are complained about as files
     known = frozenset().union(*map(words_of, headers)) if headers else words_of_all(root)
-    for _, text in CODE.findall(row[columns["C++"]]):
+    for _, text in CODE.findall(" ".join(row[columns[name]] for name in NAMES if name in columns)):
         if text in config_keys(root) or text.endswith((".hpp", ".cpp", ".md")) or text.startswith(("-", "danling ")):
             continue
         for word in re.findall(r"(?<![\w.])[A-Za-z_]\w*|(?<=\.)[A-Za-z_]\w*", LITERAL.sub(" ", FOREIGN.sub(" ", text))):
@@ -144,7 +145,7 @@ def check_tables(root, text):
             columns = None
         elif columns is None:
             columns = {name: index for index, name in enumerate(cells(line))}
-        elif "C++" in columns and not re.fullmatch(r"[\s|:-]+", line):
+        elif any(name in columns for name in NAMES) and not re.fullmatch(r"[\s|:-]+", line):
             row = cells(line)
             if len(row) != len(columns):
                 yield number, f"a row of {len(row)} cells in a table of {len(columns)} columns"

@@ -116,6 +116,11 @@ class Tables(Pages):
             [(3, "`Error::none`: no header declares none"), (4, "`comment`: no header declares comment")],
         )
 
+    def test_a_column_of_hooks_is_checked_too(self):
+        self.assertEqual(
+            self.complaints("| hook | when |\n|---|---|\n| `none` | `x` |\n"), [(3, "`none`: no header declares none")]
+        )
+
     def test_other_columns_and_tables_are_free(self):
         self.assertEqual(self.complaints("| Python | meaning |\n|---|---|\n| `none` | `x` |\n"), [])
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes one C++ program of the code on the pages of the guide; running it compares what the pages say is printed.
 
-Usage: pages.py OUTPUT.cpp DIRECTORY...
+Usage: pages.py OUTPUT.cpp (DIRECTORY | PAGE)...
 
 Each ```cpp block of a page becomes part of one function, in order, so that a block sees what those before it declared.
 A ```cpp global block is code outside of functions: types, and the functions beside them. A ```text block directly
@@ -83,8 +83,8 @@ namespace dl = danling;
 
 
 def main():
-    output, directories = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
-    pages = [path for directory in directories for path in sorted(directory.glob("*.md"))]
+    output, places = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
+    pages = [path for place in places for path in ([place] if place.is_file() else sorted(place.glob("*.md")))]
     names = [f"page_{path.parent.name}_{path.stem.replace('-', '_')}" for path in pages]
     functions = [function_of(path, name) for path, name in zip(pages, names)]
     calls = "".join(f'  docs_run("{p.parent.name}/{p.name}", {n}::run);\n' for p, n in zip(pages, names))
