@@ -42,17 +42,17 @@ class TorchDistributedCheckpointManager : public CheckpointManager {
 
   bool is_collective() const override { return true; }
 
-  /// *All ranks.* @throws CheckpointError on all ranks, even if only one failed to create its state or, without
-  /// asynchronous saves, to write it; StateError and ConfigError as FileCheckpointManager
+  /// *All ranks*. @throws CheckpointError on all ranks, also where only one of them failed to make its state or,
+  /// without asynchronous saves, to write it; StateError and ConfigError as FileCheckpointManager
   bool save_checkpoint(const CheckpointRequest& request) override;
-  /// *All ranks.* With `export_safetensors`, rank 0 also writes `<name>.safetensors`, row by row.
+  /// *All ranks*. With `export_safetensors` rank 0 writes `<name>.safetensors` too, row by row.
   void save_model_checkpoint(const std::string& name = "model") override;
 
   /// Reads the boxes of this rank from a directory of shards, or a whole file. Not collective.
   State load_checkpoint(const std::filesystem::path& path) override;
   /// *All ranks.* All skip a checkpoint that one rank cannot read.
   std::optional<ValidCheckpoint> load_newest_valid() override;
-  /// *All ranks.*
+  /// *All ranks*.
   std::optional<ValidCheckpoint> load_newest_valid_from(const std::filesystem::path& directory,
                                                         const CheckpointFilter& filter) override;
   std::optional<std::filesystem::path> find_final_model(const std::filesystem::path& directory) override;
@@ -60,15 +60,15 @@ class TorchDistributedCheckpointManager : public CheckpointManager {
   /// Only rank 0 links the files; other ranks return nothing.
   std::vector<std::string> adopt(const std::filesystem::path& directory, const CheckpointHistory& history) override;
   std::optional<BestCheckpoint> best_checkpoint() const override;
-  /// *All ranks.*
+  /// *All ranks*.
   std::optional<State> load_best() override;
   /// Rank 0 only.
   std::optional<std::string> republish_best(std::int64_t index, std::vector<std::string>& problems) override;
 
-  /// *All ranks.* Throws the same failures on all.
+  /// *All ranks*. Throws the same failures on all.
   bool wait(std::optional<double> timeout = std::nullopt) override;
   bool maybe_wait_for_staging(std::optional<double> timeout = std::nullopt) override;
-  /// *All ranks.*
+  /// *All ranks*.
   bool close(std::optional<double> timeout = std::nullopt) override;
 
   const CheckpointOptions& options() const;

@@ -58,7 +58,7 @@ class ZipReader {
   void check_hash(const ZipEntry& entry, const Hash128& expected, const Hash128& got) const;
   void check_crc(const ZipEntry& entry, std::uint32_t got) const;
 
-  /// Throws `[checkpoint.read] <reason> (file '...', record '...')`.
+  /// Throws a CheckpointError with the reason, the file and the record.
   [[noreturn]] void fail(const ZipEntry& entry, const std::string& reason) const;
 
  private:

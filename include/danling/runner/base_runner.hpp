@@ -61,8 +61,8 @@ class BaseRunner : public RunnerPlan {
   virtual std::string evaluated_average() const { return {}; }
   /// evaluated_average() at the time of the best result.
   const std::string& best_average() const { return best_average_; }
-  /// Which state the best checkpoint holds and why, if it is not that of the best result; else empty. Set at the end of
-  /// train() and after a resume.
+  /// Why the best checkpoint is not that of the best result, and which one it is; empty when it is. Known from the end
+  /// of train() on, and after a resume.
   const std::string& unsaved_best() const { return unsaved_best_; }
 
   /// Between 0 and 1. @throws StateError when the config has neither steps nor epochs.
@@ -120,8 +120,8 @@ class BaseRunner : public RunnerPlan {
     callbacks_.add(callback, is_derived ? detail::Listens{true, true} : detail::listens<T>());
     return *callback;
   }
-  /// Saves and restores the state of your object with the run, under `tracked.<name>`. The object must outlive the
-  /// runner. Call it before initialize(). @throws ConfigError when the name is taken
+  /// Saves and restores the state of an object of yours with the run, under its name in `tracked`. The object must
+  /// outlive the runner. Call it before initialize(). @throws ConfigError when the name is taken
   template <Checkpointable T>
   void track(const std::string& name, T& object) {
     track(name, {[&object] { return State(object.state_dict()); },
