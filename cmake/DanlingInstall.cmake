@@ -34,5 +34,9 @@ function(danling_install)
     FILES_MATCHING PATTERN "*.hpp")
   install(FILES "${PROJECT_BINARY_DIR}/danlingConfig.cmake" "${PROJECT_BINARY_DIR}/danlingConfigVersion.cmake"
     DESTINATION "${package_dir}")
-  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
+    "${PROJECT_SOURCE_DIR}/CONTRIBUTING.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  # Beside each other, as the links between the pages expect.
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/examples" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+    PATTERN Doxyfile EXCLUDE)
 endfunction()

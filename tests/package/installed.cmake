@@ -1,5 +1,5 @@
-# Installs danling, moves it, builds a program elsewhere that finds it, and LibTorch, by its place alone, and runs the
-# installed command.
+# Installs danling with its pages, moves it, builds a program elsewhere that finds it, and LibTorch, by its place alone,
+# and runs the installed command.
 include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
 
 file(REMOVE_RECURSE "${work}")
@@ -15,6 +15,12 @@ foreach(config IN LISTS configs)
       message(FATAL_ERROR "${config} names ${path}, which need not exist where the package is used")
     endif()
   endforeach()
+endforeach()
+
+foreach(page IN ITEMS README.md docs/guide.md docs/config.md examples/quickstart/main.cpp)
+  if(NOT EXISTS "${work}/moved/share/doc/danling/${page}")
+    message(FATAL_ERROR "expected share/doc/danling/${page} in the package, found none")
+  endif()
 endforeach()
 
 set(include "${work}/moved/include")
