@@ -20,7 +20,7 @@ using detail::FieldSpec;
 constexpr std::string_view introduction = R"(# Config reference
 
 Every key of `RunnerConfig` (`runner/runner_config.hpp`). A key is set in a YAML or JSON file (`--config run.yaml`), on the
-command line (`--optim.lr 1e-3`), or as a member of the struct. [The guide](guide.md#config) explains sources, sections of
+command line (`--optim.lr 1e-3`), or as a member of the struct. [The guide](guide.md) explains sources, sections of
 several models and of splits, and errors. A config of your own adds keys to these; `--help` of its program lists all.
 
 - **type**: the choices where there are any; `[text,...]` is a list, `[{...},...]` a list of sections.
