@@ -3,6 +3,47 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+set(DANLING_INSTALL_TORCH "" CACHE PATH "Where installed files look for LibTorch; where this build found it when empty")
+
+# danling_install_pkg_config(): danling.pc, whose directories follow a moved prefix.
+function(danling_install_pkg_config)
+  set(folder "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  file(RELATIVE_PATH up "/prefix/${folder}" "/prefix")
+  string(REGEX REPLACE "/$" "" up "${up}")
+  set(danling_pc_prefix "\${pcfiledir}/${up}")
+  foreach(name IN ITEMS INCLUDE LIB)
+    string(TOLOWER ${name} variable)
+    set(danling_pc_${variable} "${CMAKE_INSTALL_${name}DIR}")
+    if(NOT IS_ABSOLUTE "${danling_pc_${variable}}")
+      string(PREPEND danling_pc_${variable} "\${prefix}/")
+    endif()
+  endforeach()
+  set(danling_pc_torch "${danling_torch_root}")
+  if(danling_torch_relative)
+    set(danling_pc_torch "\${prefix}/${danling_torch_relative}")
+  endif()
+  set(danling_pc_requires "")
+  if(NOT danling_is_shared)
+    set(danling_pc_requires "yaml-cpp zlib")
+    if(DANLING_WITH_IMAGES)
+      string(APPEND danling_pc_requires " libjpeg libpng")
+    endif()
+  endif()
+  # libtorch.so has no symbols: it loads the libraries that register kernels.
+  set(libraries "-L\${torchdir}/lib -Wl,-rpath,\${torchdir}/lib -ltorch_cpu -lc10")
+  if(APPLE)
+    string(APPEND libraries " -ltorch")
+  else()
+    string(APPEND libraries " -Wl,--push-state,--no-as-needed,-ltorch,--pop-state -pthread")
+  endif()
+  set(danling_pc_libraries "${libraries}")
+  set(definitions "$<TARGET_PROPERTY:danling,COMPILE_DEFINITIONS>")
+  set(danling_pc_definitions "$<$<BOOL:${definitions}>:-D$<JOIN:${definitions}, -D>>")
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/danling.pc.in" "${PROJECT_BINARY_DIR}/danling.pc.generate" @ONLY)
+  file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/danling.pc" INPUT "${PROJECT_BINARY_DIR}/danling.pc.generate" TARGET danling)
+  install(FILES "${PROJECT_BINARY_DIR}/danling.pc" DESTINATION "${folder}")
+endfunction()
+
 function(danling_install)
   set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/danling")
   get_target_property(type danling TYPE)
@@ -11,15 +52,26 @@ function(danling_install)
   else()
     set(danling_is_shared OFF)
   endif()
-  # Set explicitly, since INSTALL_RPATH_USE_LINK_PATH omits a LibTorch inside the source tree, as in .deps/.
-  set(danling_install_rpath "${TORCH_INSTALL_PREFIX}/lib")
-  set(danling_install_rpath "${danling_install_rpath}" PARENT_SCOPE)
-  set_target_properties(danling PROPERTIES INSTALL_RPATH "$ORIGIN;${danling_install_rpath}"
-    INSTALL_RPATH_USE_LINK_PATH ON)
-
-  # The config finds a LibTorch inside the prefix by its relative path, any other by its absolute path.
+  # Named here: INSTALL_RPATH_USE_LINK_PATH leaves out a LibTorch that lies inside the source tree, as in .deps/.
   set(danling_torch_root "${TORCH_INSTALL_PREFIX}")
-  file(RELATIVE_PATH danling_torch_relative "${CMAKE_INSTALL_PREFIX}" "${TORCH_INSTALL_PREFIX}")
+  set(danling_install_use_link_path ON)
+  if(DANLING_INSTALL_TORCH)
+    set(danling_torch_root "${DANLING_INSTALL_TORCH}")
+    set(danling_install_use_link_path OFF)
+  endif()
+  set(danling_install_rpath "${danling_torch_root}/lib")
+  set(danling_install_rpath "${danling_install_rpath}" PARENT_SCOPE)
+  set(danling_install_use_link_path "${danling_install_use_link_path}" PARENT_SCOPE)
+  set(danling_origin "$ORIGIN")
+  if(APPLE)
+    set(danling_origin "@loader_path")
+  endif()
+  set(danling_origin "${danling_origin}" PARENT_SCOPE)
+  set_target_properties(danling PROPERTIES INSTALL_RPATH "${danling_origin};${danling_install_rpath}"
+    INSTALL_RPATH_USE_LINK_PATH "${danling_install_use_link_path}")
+
+  # A LibTorch inside the prefix moves with it; any other is looked for where it was.
+  file(RELATIVE_PATH danling_torch_relative "${CMAKE_INSTALL_PREFIX}" "${danling_torch_root}")
   if(danling_torch_relative MATCHES "^\\.\\.")
     set(danling_torch_relative "")
   endif()
@@ -33,10 +85,9 @@ function(danling_install)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/danling" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.hpp")
   install(FILES "${PROJECT_BINARY_DIR}/danlingConfig.cmake" "${PROJECT_BINARY_DIR}/danlingConfigVersion.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/DanlingRunner.cmake"
     DESTINATION "${package_dir}")
-  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
-    "${PROJECT_SOURCE_DIR}/CONTRIBUTING.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-  # Beside each other, as the links between the pages expect.
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/examples" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
-    PATTERN Doxyfile EXCLUDE)
+  danling_install_pkg_config()
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(PROGRAMS "${PROJECT_SOURCE_DIR}/tools/fetch_libtorch.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/danling")
 endfunction()

@@ -64,7 +64,7 @@ function(danling_library)
 
   # Exports only symbols of danling, not those of third-party code compiled into the library.
   get_target_property(type danling TYPE)
-  if(type STREQUAL "SHARED_LIBRARY")
+  if(type STREQUAL "SHARED_LIBRARY" AND NOT APPLE)
     set(script "${PROJECT_SOURCE_DIR}/cmake/danling.map")
     target_link_options(danling PRIVATE "-Wl,--version-script=${script}")
     set_target_properties(danling PROPERTIES LINK_DEPENDS "${script}")

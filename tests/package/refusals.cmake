@@ -50,3 +50,11 @@ if(built_with STREQUAL "2.12")
 endif()
 expect("danling was built with LibTorch ${built_with}, got ${other} in ${work}/torch-${other}/share/cmake/Torch."
   "-DTorch_DIR=${work}/torch-${other}/share/cmake/Torch" "-DCMAKE_PREFIX_PATH=${work}/prefix" -P "${work}/find.cmake")
+
+# Minor versions of 0.x are not compatible with each other.
+string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" minor "${version}")
+math(EXPR next "${CMAKE_MATCH_2} + 1")
+foreach(wrong IN ITEMS "${CMAKE_MATCH_1}.${next}" 1.0)
+  file(WRITE "${work}/find.cmake" "find_package(danling ${wrong} REQUIRED)\n")
+  expect("compatible with requested version \"${wrong}\"" "-DCMAKE_PREFIX_PATH=${work}/prefix" -P "${work}/find.cmake")
+endforeach()

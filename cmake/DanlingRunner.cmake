@@ -1,0 +1,80 @@
+# Functions for projects that use danling, installed or as a subdirectory. docs/package.md describes them.
+
+# danling_add_runner(<target> <source>...): adds a program that links danling, as C++20, and that finds danling and
+# LibTorch after its installation too.
+function(danling_add_runner target)
+  if(NOT ARGN)
+    message(FATAL_ERROR "danling_add_runner(${target}): expected source files, got none")
+  endif()
+  add_executable(${target} ${ARGN})
+  target_link_libraries(${target} PRIVATE danling::danling)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+
+  # Beside the program first, where danling or the whole prefix was moved; then where CMake found them.
+  set(origin "$ORIGIN")
+  if(APPLE)
+    set(origin "@loader_path")
+  endif()
+  set(folder "${CMAKE_INSTALL_LIBDIR}")
+  if(folder STREQUAL "" OR IS_ABSOLUTE "${folder}")
+    set(folder lib)
+  endif()
+  set(rpath ${CMAKE_INSTALL_RPATH} "${origin}/../${folder}")
+  get_target_property(imported danling::danling IMPORTED)
+  if(imported)
+    list(APPEND rpath "$<TARGET_FILE_DIR:danling::danling>")
+  endif()
+  list(APPEND rpath "$<TARGET_FILE_DIR:torch>")
+  list(REMOVE_DUPLICATES rpath)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON)
+endfunction()
+
+# danling_precompile(<target>...): the headers of LibTorch and danling, compiled once for all targets of the project whose
+# options are equal. Call it after the target's options are set.
+function(danling_precompile)
+  foreach(target IN LISTS ARGN)
+    if(NOT TARGET ${target})
+      message(FATAL_ERROR "danling_precompile: expected a target, got ${target}")
+    endif()
+    # A compiler accepts a precompiled header only with the options that it was made with.
+    get_target_property(type ${target} TYPE)
+    set(key "${CMAKE_CXX_FLAGS}" "${CMAKE_BUILD_TYPE}" "${CMAKE_CXX_FLAGS_DEBUG}" "${CMAKE_CXX_FLAGS_RELEASE}"
+      "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}" "${CMAKE_CXX_FLAGS_MINSIZEREL}")
+    if(type STREQUAL "EXECUTABLE")
+      list(APPEND key EXECUTABLE)
+    endif()
+    set(copied "")
+    foreach(property IN ITEMS COMPILE_FEATURES COMPILE_FLAGS COMPILE_OPTIONS CXX_EXTENSIONS CXX_STANDARD
+        CXX_VISIBILITY_PRESET INTERPROCEDURAL_OPTIMIZATION LINK_LIBRARIES POSITION_INDEPENDENT_CODE
+        VISIBILITY_INLINES_HIDDEN)
+      set(value_${property} "")
+      get_property(is_set TARGET ${target} PROPERTY ${property} SET)
+      if(is_set)
+        get_target_property(value_${property} ${target} ${property})
+        list(APPEND copied ${property})
+        list(APPEND key "${property}=${value_${property}}")
+      endif()
+    endforeach()
+    string(SHA1 hash "${key}")
+    string(SUBSTRING "${hash}" 0 8 hash)
+    set(holder danling_precompiled_${hash})
+
+    if(NOT TARGET ${holder})
+      set(source "${CMAKE_BINARY_DIR}/${holder}.cpp")
+      if(NOT EXISTS "${source}")
+        file(WRITE "${source}" "// The precompiled header needs a target, and a target a source.\n")
+      endif()
+      add_library(${holder} OBJECT EXCLUDE_FROM_ALL "${source}")
+      foreach(property IN LISTS copied)
+        set_property(TARGET ${holder} PROPERTY ${property} "${value_${property}}")
+      endforeach()
+      if(type STREQUAL "EXECUTABLE" AND value_POSITION_INDEPENDENT_CODE)  # -fPIE, where a library would have -fPIC
+        set_property(TARGET ${holder} PROPERTY POSITION_INDEPENDENT_CODE OFF)
+        target_compile_options(${holder} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
+      endif()
+      target_link_libraries(${holder} PRIVATE danling::danling)
+      target_precompile_headers(${holder} PRIVATE <torch/torch.h> <danling/danling.hpp>)
+    endif()
+    target_precompile_headers(${target} REUSE_FROM ${holder})
+  endforeach()
+endfunction()
