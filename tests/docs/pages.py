@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Makes one C++ program of the code on the pages of the guide; running it compares what the pages say is printed.
+"""Makes one C++ program of the code on pages; running it compares what the pages say is printed.
 
-Usage: pages.py OUTPUT.cpp (DIRECTORY | PAGE)...
+Usage: pages.py OUTPUT.cpp PAGE_OR_DIRECTORY...
 
 Each ```cpp block of a page becomes part of one function, in order, so that a block sees what those before it declared.
 A ```cpp global block is code outside of functions: types, and the functions beside them. A ```text block directly
 behind code is what it printed since the block before; without one it must print nothing.
+
+A ```cpp program NAME block is a complete file with main(). A ```diff NAME block changes the newest version of NAME: its
+hunks, separated by lines that begin with @@, replace context and "-" lines by context and "+" lines. With
+DANLING_PAGE=<page>/<NAME>/<version> in the environment, the program made here runs that main() instead; commands.py
+does so.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -31,13 +37,49 @@ def blocks_of(text):
         sys.exit(f"expected the end of the block that begins in line {start - 1}")
 
 
+def patched(program, hunks, where):
+    """The program after the hunks of a diff block."""
+    for hunk in re.split(r"^@@.*\n", hunks, flags=re.MULTILINE):
+        lines = hunk.splitlines()
+        old = "".join(line[1:] + "\n" for line in lines if not line.startswith("+"))
+        new = "".join(line[1:] + "\n" for line in lines if not line.startswith("-"))
+        if lines and program.count(old) != 1:
+            sys.exit(f"{where}: expected once in the program, got {program.count(old)} times:\n{old}")
+        program = program.replace(old, new) if lines else program
+    return program
+
+
+def programs_of(path):
+    """Yields (name, version from 1, line number, text) of each program of a page and of each change to one."""
+    newest = {}
+    for kind, start, body, _ in blocks_of(path.read_text(encoding="utf-8")):
+        words = kind.split()
+        if words[:2] == ["cpp", "program"]:
+            newest[words[2]] = (1, body + "\n")
+        elif words[:1] == ["diff"] and len(words) == 2:
+            version, text = newest[words[1]]
+            newest[words[1]] = (version + 1, patched(text, body + "\n", f"{path}:{start}"))
+        else:
+            continue
+        name = words[-1]
+        yield name, newest[name][0], start, newest[name][1]
+
+
+def page_name(path):
+    return f"{path.parent.name}/{path.name}"
+
+
+def identifier(*words):
+    return re.sub(r"\W", "_", "_".join(str(word) for word in words))
+
+
 def function_of(path, name):
     """The code of one page as a function; #line makes compilers and checks speak of the page."""
     outside, lines = [f"namespace {name} {{"], ["void run() {"]
     pending = None  # where the last block of code began
 
     def check(expected):
-        lines.append(f'docs_expect("{path.parent.name}/{path.name}", {pending}, R"docs({expected})docs");')
+        lines.append(f'docs_expect("{page_name(path)}", {pending}, R"docs({expected})docs");')
 
     for kind, start, body, adjacent in blocks_of(path.read_text(encoding="utf-8")):
         if kind == "cpp global":
@@ -55,11 +97,21 @@ def function_of(path, name):
     return "\n".join([*outside, *lines, "}", f"}}  // namespace {name}"])
 
 
-PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
+def program_in_namespace(path, name, version, start, text):
+    """One file as a namespace; lines that were #include stay as blank ones, so that line numbers hold."""
+    body = re.sub(r"^#include.*$", "", text, flags=re.MULTILINE)
+    line = f'#line {start} "{path.as_posix()}"'  # of a changed program, lines count from the change
+    space = identifier("program", path.parent.name, path.stem, name, version)
+    return f"namespace {space} {{\n{line}\n{body}\n}}  // namespace {space}", space
 
+
+PROLOGUE = """// Made by tests/docs/pages.py from the pages of docs/.
+
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <string_view>
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -74,23 +126,45 @@ PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 #include <danling/telemetry/progress.hpp>
 #include <danling/telemetry/tensorboard_sink.hpp>
 #include <danling/telemetry/text.hpp>
-
+{includes}
 #include <docs/expect.hpp>
 
 namespace dl = danling;
 
 """
 
+MAIN = """int main(int argc, char** argv) {{
+  if (const char* wanted = std::getenv("DANLING_PAGE")) {{
+    const std::string_view program = wanted;
+{programs}    std::cerr << "no page has the program " << wanted << "\\n";
+    return 64;
+  }}
+  static_cast<void>(argc), static_cast<void>(argv);
+{pages}  return docs_result();
+}}
+"""
+
 
 def main():
-    output, places = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
-    pages = [path for place in places for path in ([place] if place.is_file() else sorted(place.glob("*.md")))]
-    names = [f"page_{path.parent.name}_{path.stem.replace('-', '_')}" for path in pages]
-    functions = [function_of(path, name) for path, name in zip(pages, names)]
-    calls = "".join(f'  docs_run("{p.parent.name}/{p.name}", {n}::run);\n' for p, n in zip(pages, names))
-    text = PROLOGUE + "\n\n".join(functions) + "\n\nint main() {\n" + calls + "  return docs_result();\n}\n"
+    output = Path(sys.argv[1])
+    pages = []
+    for place in map(Path, sys.argv[2:]):
+        pages += sorted(place.glob("*.md")) if place.is_dir() else [place]
+    parts, runs, programs, includes = [], "", "", set()
+    for page in pages:
+        name = identifier("page", page.parent.name, page.stem)
+        parts.append(function_of(page, name))
+        runs += f'  docs_run("{page_name(page)}", {name}::run);\n'
+        for program, version, start, text in programs_of(page):
+            part, space = program_in_namespace(page, program, version, start, text)
+            parts.append(part)
+            includes.update(re.findall(r"^#include <.*>$", text, flags=re.MULTILINE))
+            programs += f'    if (program == "{page_name(page)}/{program}/{version}") return {space}::main(argc, argv);\n'
+    prologue = PROLOGUE.replace("{includes}", "\n".join(sorted(includes)))
+    text = prologue + "\n\n".join(parts) + "\n\n" + MAIN.format(programs=programs, pages=runs)
     if not output.exists() or output.read_text(encoding="utf-8") != text:
         output.write_text(text, encoding="utf-8")
 
 
-main()
+if __name__ == "__main__":
+    main()
