@@ -27,6 +27,9 @@ int ckpt(std::span<const std::string> words);
 /// Starts several processes of a program as one job and ends them together.
 int launch(std::span<const std::string> words);
 
+/// Writes the files of a project that trains a model; the command `new`, a keyword of C++.
+int new_project(std::span<const std::string> words);
+
 /// Draws and compares the schedules of a pipeline of a model.
 int pipeline(std::span<const std::string> words);
 

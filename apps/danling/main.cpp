@@ -21,6 +21,7 @@ const std::vector<Entry>& commands() {
   static const std::vector<Entry> known = {
       {"ckpt", danling_command::ckpt, "inspect, verify, compare and convert checkpoints of danling and Python"},
       {"launch", danling_command::launch, "start several processes of a program on this machine"},
+      {"new", danling_command::new_project, "write a project that trains a model"},
       {"pipeline", danling_command::pipeline, "draw and compare the schedules of a pipeline"},
       {"profile", danling_command::profile, "print which operators and ranges take the time of a profiler trace"},
       {"report", danling_command::report, "write a page with the curves, configs and results of runs"},

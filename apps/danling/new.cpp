@@ -1,0 +1,162 @@
+// danling new: writes the files of a project that trains a model.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <torch/version.h>
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+#include <danling/version.hpp>
+
+#include "arguments.hpp"
+#include "commands.hpp"
+#include "template_files.hpp"
+
+namespace danling_command {
+namespace {
+
+using danling::check;
+using danling::concat;
+using danling::ConfigError;
+using danling::quote;
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kCommand = "danling new";
+constexpr std::size_t kLongestName = 64;
+
+const std::initializer_list<Option> kOptions = {{"--template", "NAME", "the kind of model; by default mlp"},
+                                                {"--output", "DIR", "the directory; by default the project's name"},
+                                                {"--help", "", "print this"}};
+
+void print_help() {
+  std::printf(
+      "Usage: danling new NAME [options]\n\nWrites a project that builds, trains and has tests: CMakeLists.txt, "
+      "config, "
+      "data, model, runner, program.\n\n%s\nTemplates:\n",
+      describe(kOptions).c_str());
+  for (const auto& entry : project_templates()) {
+    std::printf("  %-10s%s\n", std::string(entry.name).c_str(), std::string(entry.about).c_str());
+  }
+}
+
+/// The name is that of CMake targets and of the program.
+void check_name(const std::string& name) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto fits = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  check<ConfigError>(
+      !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), fits) && name.size() <= kLongestName,
+      kCommand, "expected a name of at most ", kLongestName,
+      " letters, digits, '_' and '-' that begins with a letter, got ", quote(name));
+  static const std::set<std::string> taken = {"all",     "clean", "danling", "depend",        "edit_cache", "help",
+                                              "install", "list",  "package", "rebuild_cache", "test",       "torch"};
+  check<ConfigError>(!taken.contains(name), kCommand, "expected another name than ", quote(name),
+                     ", which is a target of CMake or a library");
+}
+
+const ProjectTemplate& find_template(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& entry : project_templates()) {
+    if (entry.name == name) {
+      return entry;
+    }
+    names.emplace_back(entry.name);
+  }
+  danling::fail<ConfigError>(kCommand, "expected one of the templates ", danling::join(names), ", got ", quote(name),
+                             danling::did_you_mean(name, names));
+}
+
+std::string replace_all(std::string text, std::string_view what, std::string_view by) {
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
+    text.replace(at, what.size(), by);
+  }
+  return text;
+}
+
+/// Writes all files to a directory beside the project's, which then takes its place: never a part of a project.
+void write_project(const ProjectTemplate& entry, const std::string& name, const fs::path& directory) {
+  const fs::path temporary = concat(directory.string(), ".new-", getpid());
+  const std::string version = concat(danling::version_major, ".", danling::version_minor);
+  const std::string torch = concat(TORCH_VERSION_MAJOR, ".", TORCH_VERSION_MINOR);
+  try {
+    for (const auto& [path, text] : entry.files) {
+      const fs::path file = temporary / path;
+      fs::create_directories(file.parent_path());
+      std::ofstream out(file, std::ios::binary);
+      out << replace_all(replace_all(replace_all(std::string(text), "@NAME@", name), "@VERSION@", version), "@TORCH@",
+                         torch);
+      check<ConfigError>(static_cast<bool>(out.flush()), kCommand, "expected to write ", quote(file.string()),
+                         ", got an error");
+    }
+    fs::rename(temporary, directory);  // replaces an empty directory
+  } catch (const std::exception& error) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    const auto* problem = dynamic_cast<const fs::filesystem_error*>(&error);
+    check<ConfigError>(problem == nullptr, kCommand, "expected to write ", quote(directory.string()),
+                       ", got: ", problem == nullptr ? std::string() : problem->code().message());
+    throw;
+  }
+}
+
+std::string shell_word(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("/._-+=,:@").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  return plain ? text : concat("'", replace_all(text, "'", "'\\''"), "'");
+}
+
+/// The directory of the danlingConfig.cmake that belongs to this command, installed or built; empty where CMake finds
+/// it without help, or if there is none.
+std::string package_directory() {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& place : {folder / DANLING_LIBRARY_FOLDER / "cmake" / "danling", folder.parent_path()}) {
+    if (fs::exists(place / "danlingConfig.cmake", error)) {
+      const std::string found = fs::weakly_canonical(place, error).string();
+      const bool standard = found.starts_with("/usr/lib/") || found.starts_with("/usr/local/lib/");
+      return standard ? "" : found;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+int new_project(std::span<const std::string> words) {
+  const Arguments arguments(kCommand, words, kOptions);
+  if (arguments.has("--help")) {
+    print_help();
+    return 0;
+  }
+  arguments.expect(1, "a name");
+  const std::string name = arguments.positional()[0];
+  check_name(name);
+  const ProjectTemplate& entry = find_template(arguments.value("--template").value_or("mlp"));
+  fs::path directory = arguments.value("--output").value_or(name);
+  if (!directory.has_filename()) {  // ends with a slash
+    directory = directory.parent_path();
+  }
+  std::error_code error;
+  check<ConfigError>(!fs::exists(fs::symlink_status(directory, error)) ||
+                         (fs::is_directory(fs::symlink_status(directory, error)) && fs::is_empty(directory, error)),
+                     kCommand, "expected a directory that is empty or does not exist, got ", quote(directory.string()),
+                     "; nothing was written");
+  write_project(entry, name, directory);
+  const std::string package = package_directory();
+  std::printf("%s: %zu files of the template %s\n\n", directory.string().c_str(), entry.files.size(),
+              std::string(entry.name).c_str());
+  std::printf("cd %s\ncmake -B build%s\ncmake --build build\nctest --test-dir build --output-on-failure\n",
+              shell_word(directory.string()).c_str(),
+              package.empty() ? "" : concat(" -Ddanling_DIR=", shell_word(package)).c_str());
+  std::printf("./build/%s --config config.yaml\n", name.c_str());
+  return 0;
+}
+
+}  // namespace danling_command
