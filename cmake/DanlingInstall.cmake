@@ -52,7 +52,7 @@ function(danling_install)
   else()
     set(danling_is_shared OFF)
   endif()
-  # Named here: INSTALL_RPATH_USE_LINK_PATH leaves out a LibTorch that lies inside the source tree, as in .deps/.
+  # Set explicitly, since INSTALL_RPATH_USE_LINK_PATH omits a LibTorch inside the source tree, as in .deps/.
   set(danling_torch_root "${TORCH_INSTALL_PREFIX}")
   set(danling_install_use_link_path ON)
   if(DANLING_INSTALL_TORCH)
@@ -70,7 +70,7 @@ function(danling_install)
   set_target_properties(danling PROPERTIES INSTALL_RPATH "${danling_origin};${danling_install_rpath}"
     INSTALL_RPATH_USE_LINK_PATH "${danling_install_use_link_path}")
 
-  # A LibTorch inside the prefix moves with it; any other is looked for where it was.
+  # The config finds a LibTorch inside the prefix by its relative path, any other by its absolute path.
   file(RELATIVE_PATH danling_torch_relative "${CMAKE_INSTALL_PREFIX}" "${danling_torch_root}")
   if(danling_torch_relative MATCHES "^\\.\\.")
     set(danling_torch_relative "")
@@ -90,6 +90,10 @@ function(danling_install)
     "${PROJECT_SOURCE_DIR}/cmake/DanlingRunner.cmake"
     DESTINATION "${package_dir}")
   danling_install_pkg_config()
-  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
+    "${PROJECT_SOURCE_DIR}/CONTRIBUTING.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  # Beside each other, as the links between the pages expect.
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/examples" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+    PATTERN Doxyfile EXCLUDE)
   install(PROGRAMS "${PROJECT_SOURCE_DIR}/tools/fetch_libtorch.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/danling")
 endfunction()

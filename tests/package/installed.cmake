@@ -1,4 +1,4 @@
-# Installs danling, moves it, builds a program elsewhere that finds it, and LibTorch, by its place alone, installs that
+# Installs danling with its pages, moves it, builds a program elsewhere that finds it, and LibTorch, by its place alone, installs that
 # program, builds it by pkg-config too, and runs the installed command.
 include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
 

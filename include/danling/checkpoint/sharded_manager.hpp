@@ -42,7 +42,7 @@ class TorchDistributedCheckpointManager : public CheckpointManager {
 
   bool is_collective() const override { return true; }
 
-  /// *All ranks*. @throws CheckpointError on all ranks, also where only one of them failed to make its state or,
+  /// *All ranks*. @throws CheckpointError on all ranks, even if only one failed to create its state or,
   /// without asynchronous saves, to write it; StateError and ConfigError as FileCheckpointManager
   bool save_checkpoint(const CheckpointRequest& request) override;
   /// *All ranks*. With `export_safetensors` rank 0 writes `<name>.safetensors` too, row by row.

@@ -238,8 +238,8 @@ class Fields {
                 help);
   }
 
-  /// Mappings under arbitrary names, such as those of splits in `dataloader`: at most one per section; `placeholder`
-  /// stands for the name in help.
+  /// Mappings under arbitrary names, such as those of splits in `dataloader`; at most one such field per section. Help
+  /// shows `placeholder` for the name.
   template <Listed S>
   Field others(std::string_view placeholder, std::map<std::string, S>& value, std::string_view help) {
     return map(placeholder,

@@ -101,8 +101,8 @@ class SigmoidFocalLoss final : public TargetLoss {
 /// Converts logits narrower than float32 to float32.
 at::Tensor widened(const at::Tensor& logits);
 
-/// Losses by their `type` in `losses`: cross_entropy, binary_cross_entropy, focal, sigmoid_focal, mse, l1, and those of
-/// the program.
+/// Losses by their `type` in `losses`: cross_entropy, binary_cross_entropy, focal, sigmoid_focal, mse, l1, and types
+/// that the program adds.
 using LossRegistry = Registry<std::shared_ptr<TargetLoss>(const LossOptions&)>;
 LossRegistry& losses();
 

@@ -120,8 +120,8 @@ class BaseRunner : public RunnerPlan {
     callbacks_.add(callback, is_derived ? detail::Listens{true, true} : detail::listens<T>());
     return *callback;
   }
-  /// Saves and restores the state of an object of yours with the run, under its name in `tracked`. The object must
-  /// outlive the runner. Call it before initialize(). @throws ConfigError when the name is taken
+  /// Saves and restores the state of your object with the run, under its name in `tracked`. The object must outlive
+  /// the runner. Call it before initialize(). @throws ConfigError when the name is taken
   template <Checkpointable T>
   void track(const std::string& name, T& object) {
     track(name, {[&object] { return State(object.state_dict()); },

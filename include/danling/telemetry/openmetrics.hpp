@@ -14,7 +14,7 @@
 namespace danling::inline v0 {
 
 struct OpenMetricsOptions {
-  /// Serves `http://127.0.0.1:<port>/metrics`; 0: a free port; nothing: none.
+  /// Port for `http://127.0.0.1:<port>/metrics`; 0: a free port; unset: no server.
   std::optional<std::uint16_t> port = {};
   /// File that each flush replaces, for node_exporter's textfile collector, which reads `*.prom`; empty: no file.
   std::filesystem::path file = {};

@@ -28,13 +28,13 @@ struct PlotOptions {
   std::size_t columns = 72, rows = 16;  ///< size of the text plot without axes
 };
 
-/// A grid of characters with both axes: `*` the first curve, `o`, `+`, `x` the next, a dot a faint one, `|` a mark.
-/// Lines separated by line feeds, none at the end.
+/// Draws a grid of characters with both axes: `*` is the first curve, `o`, `+` and `x` the next ones, a dot a faint
+/// curve, `|` a mark. Line feeds separate the lines; there is none at the end.
 std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& options);
 
-/// A curve in one line, from the least value to the most: blocks of eight heights, or without `utf8` one of eight
-/// characters for each; with `log` by their logarithms. More values than `columns` are averaged. A value that the axis
-/// does not take is a space.
+/// Draws a curve in one line, scaled from the smallest to the largest value: blocks of eight heights, or without `utf8`
+/// eight characters. `log` uses logarithms. Averages neighbouring values if there are more than `columns`. A
+/// value outside the domain of the axis is a space.
 std::string plot_line(const std::vector<double>& values, std::size_t columns, bool utf8, bool log = false);
 
 /// Draws the picture of plot_text as an SVG document of 720 by 420 units, without font files or scripts.

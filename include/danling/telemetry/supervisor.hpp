@@ -18,8 +18,8 @@ struct SupervisorOptions {
   double grace = 60.0;                    ///< seconds between SIGTERM and SIGKILL
   double backoff = 1.0;                   ///< seconds before a restart; doubles with each failure without progress
   double max_backoff = 300.0;
-  /// Adds `--auto_resume true`, the options of `heartbeat` and `--comm.step_timeout_seconds` to the words, unless they
-  /// are there: the options of a program of `dl::run`.
+  /// Adds the options `--auto_resume true`, the options of `heartbeat` and `--comm.step_timeout_seconds` of `dl::run`
+  /// to the arguments, unless they are present.
   bool add_arguments = true;
   /// Directory of the program's heartbeat files. Empty: a temporary directory, which the program gets in the variable
   /// DANLING_HEARTBEATS.

@@ -89,10 +89,10 @@ class Workspace {
   bool contains(const std::filesystem::path& path) const;
 
   /// Locks the directory for this process and creates its folders. Unless `resuming`, first moves the files of an
-  /// earlier attempt to `attempts/<its timestamp>/`. Returns where they were moved, or nothing.
-  /// @throws ConfigError when the directory cannot be created or written, StateError when another process runs in it.
-  /// `source`: the file that the run resumes from, which may be moved with the rest. Until taken_over() is called,
-  /// interrupted_source() finds it at its new path if the process dies.
+  /// earlier attempt to `attempts/<its timestamp>/` and returns that path; else returns an empty path. `source` is the
+  /// file that the run resumes from, which may be moved with the rest: if the process dies before taken_over(),
+  /// interrupted_source() finds it at its new path.
+  /// @throws ConfigError if the directory cannot be created or written, StateError if another process runs in it
   std::filesystem::path open(bool resuming, const std::filesystem::path& source = {});
   /// Returns the source of a process that died between open() and taken_over(); else an empty path.
   std::filesystem::path interrupted_source() const;
