@@ -249,7 +249,7 @@ class Bench {
                    double max_norm = 0) const {
     std::string shapes;
     for (const auto& shape : layout.shapes) {
-      shapes += std::string(shapes.empty() ? "[" : ",") + "[" + danling::join(shape) + "]";
+      shapes += std::string(shapes.empty() ? "[" : ",") + "[" + danling::detail::join(shape) + "]";
     }
     return R"({"type":")" + kind.python + R"(","options":)" + kind.options + R"(,"how":")" + how + R"(","dtype":")" +
            place.dtype_name() + R"(","threads":)" + std::to_string(place.threads) + R"(,"max_norm":)" +

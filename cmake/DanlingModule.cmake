@@ -26,7 +26,7 @@ function(danling_module name)
   set_target_properties(danling_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
   target_include_directories(danling_${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(danling_${name} PRIVATE danling_flags ${arg_LINK} ${arg_HEADERS})
-  target_compile_definitions(danling_${name} PRIVATE ${arg_DEFINES})
+  target_compile_definitions(danling_${name} PRIVATE DANLING_SOURCES ${arg_DEFINES})
   # Allows g++ to inline functions of the shared library, since no program replaces single ones.
   target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   if(arg_TORCH)

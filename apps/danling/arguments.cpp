@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <charconv>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 namespace danling_command {
 
-using danling::check;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::check;
+using danling::detail::quote;
 
 Arguments::Arguments(std::string_view command, std::span<const std::string> words,
                      std::initializer_list<Option> options)
@@ -34,8 +34,8 @@ Arguments::Arguments(std::string_view command, std::span<const std::string> word
       for (const auto& option : options) {
         names.emplace_back(option.name);
       }
-      danling::fail<ConfigError>(command_, "expected an option of this command, got ", quote(name),
-                                 danling::did_you_mean(name, names), "; --help lists them");
+      danling::detail::fail<ConfigError>(command_, "expected an option of this command, got ", quote(name),
+                                         danling::detail::did_you_mean(name, names), "; --help lists them");
     }
     check<ConfigError>(known->repeatable || !has(name), command_, "expected ", name, " once, got it twice");
     std::string text;
@@ -103,7 +103,7 @@ void Arguments::expect(std::size_t count, std::string_view what) const {
 std::string describe(std::initializer_list<Option> options) {
   std::size_t width = 0;
   const auto head = [](const Option& option) {
-    return option.value.empty() ? std::string(option.name) : danling::concat(option.name, " ", option.value);
+    return option.value.empty() ? std::string(option.name) : danling::detail::concat(option.name, " ", option.value);
   };
   for (const auto& option : options) {
     width = std::max(width, head(option).size());
@@ -111,7 +111,7 @@ std::string describe(std::initializer_list<Option> options) {
   std::string out;
   for (const auto& option : options) {
     const std::string left = head(option);
-    out += danling::concat("  ", left, std::string(width - left.size() + 2, ' '), option.help, "\n");
+    out += danling::detail::concat("  ", left, std::string(width - left.size() + 2, ' '), option.help, "\n");
   }
   return out;
 }

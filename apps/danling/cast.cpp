@@ -59,8 +59,8 @@ c10::ScalarType scalar_type(DType dtype) {
     case DType::float8_e8m0fnu:
       return c10::ScalarType::Float8_e8m0fnu;
     default:
-      danling::fail<danling::StateError>("danling ckpt convert", "expected a floating-point type, got ",
-                                         danling::formats::dtype_name(dtype));
+      danling::detail::fail<danling::StateError>("danling ckpt convert", "expected a floating-point type, got ",
+                                                 danling::formats::dtype_name(dtype));
   }
 }
 
@@ -76,8 +76,8 @@ DType floating_dtype(const std::string& name) {
     for (const auto& known : kFloating) {
       names.push_back(known.name);
     }
-    danling::fail<danling::ConfigError>("danling ckpt convert", "expected --dtype with one of ", danling::join(names),
-                                        ", got ", danling::quote(name));
+    danling::detail::fail<danling::ConfigError>("danling ckpt convert", "expected --dtype with one of ",
+                                                danling::detail::join(names), ", got ", danling::detail::quote(name));
   }
   return found->dtype;
 }

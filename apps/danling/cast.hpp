@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling_command {
 

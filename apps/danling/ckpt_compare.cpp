@@ -12,7 +12,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 using danling::formats::dtype_name;
 using danling::formats::dtype_size;
 
@@ -244,8 +244,9 @@ FileComparison compare_files(const std::filesystem::path& a, const std::filesyst
                              const CompareOptions& options) {
   Side left(a, options.key);
   Side right(b, options.key);
-  danling::check<danling::ConfigError>(left.has_key || right.has_key, "danling ckpt diff",
-                                       "expected a key that one of the files has, got ", danling::quote(options.key));
+  danling::detail::check<danling::ConfigError>(left.has_key || right.has_key, "danling ckpt diff",
+                                               "expected a key that one of the files has, got ",
+                                               danling::detail::quote(options.key));
   return Comparison(left, right, options).take();
 }
 
@@ -257,8 +258,8 @@ std::string describe(const FileDifference& difference) {
   }
   if (kind == "elements") {
     return concat(key, ": ", difference.differing, " of ", count_text(difference.count, "element"),
-                  " differ, first at [", danling::join(difference.first), "]: ", difference.a, " and ", difference.b,
-                  "; largest difference ", danling::to_text(difference.largest));
+                  " differ, first at [", danling::detail::join(difference.first), "]: ", difference.a, " and ",
+                  difference.b, "; largest difference ", danling::to_text(difference.largest));
   }
   return concat(key, ": ", kind, ": ", difference.a, " and ", difference.b);
 }

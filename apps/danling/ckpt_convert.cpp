@@ -17,8 +17,8 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 using danling::formats::AtomicFile;
 using danling::formats::dtype_size;
 using danling::formats::PieceSink;
@@ -201,10 +201,10 @@ class PthPlan {
 std::string chosen_key(const Arguments& arguments) {
   const auto part = arguments.value("--part");
   const auto key = arguments.value("--key");
-  danling::check<danling::ConfigError>(!part || !key, "danling ckpt convert",
-                                       "expected one of --part and --key, got both");
-  danling::check<danling::ConfigError>(!part || *part == "model" || *part == "ema", "danling ckpt convert",
-                                       "expected --part model or ema, got ", quote(part.value_or("")));
+  danling::detail::check<danling::ConfigError>(!part || !key, "danling ckpt convert",
+                                               "expected one of --part and --key, got both");
+  danling::detail::check<danling::ConfigError>(!part || *part == "model" || *part == "ema", "danling ckpt convert",
+                                               "expected --part model or ema, got ", quote(part.value_or("")));
   return part ? *part : key.value_or("");
 }
 
@@ -250,16 +250,16 @@ int ckpt_convert(std::span<const std::string> words) {
   const std::string& in = arguments.positional()[0];
   const std::filesystem::path out_path = arguments.positional()[1];
   const auto ending = out_path.extension();
-  danling::check<danling::ConfigError>(ending == ".pth" || ending == ".pt" || ending == ".safetensors", where,
-                                       "expected OUT with the ending .pth, .pt or .safetensors, got ",
-                                       quote(out_path.string()));
+  danling::detail::check<danling::ConfigError>(ending == ".pth" || ending == ".pt" || ending == ".safetensors", where,
+                                               "expected OUT with the ending .pth, .pt or .safetensors, got ",
+                                               quote(out_path.string()));
   // Renaming the new file to OUT would replace a device or a pipe.
-  danling::check<danling::ConfigError>(!std::filesystem::exists(out_path) || std::filesystem::is_regular_file(out_path),
-                                       where, "expected a new file, got ", quote(out_path.string()),
-                                       ", which is not a regular file");
-  danling::check<danling::ConfigError>(arguments.has("--force") || !std::filesystem::exists(out_path), where,
-                                       "expected a new file, got ", quote(out_path.string()),
-                                       ", which exists; --force replaces it");
+  danling::detail::check<danling::ConfigError>(
+      !std::filesystem::exists(out_path) || std::filesystem::is_regular_file(out_path), where,
+      "expected a new file, got ", quote(out_path.string()), ", which is not a regular file");
+  danling::detail::check<danling::ConfigError>(arguments.has("--force") || !std::filesystem::exists(out_path), where,
+                                               "expected a new file, got ", quote(out_path.string()),
+                                               ", which exists; --force replaces it");
   std::optional<DType> dtype;
   if (const auto name = arguments.value("--dtype")) {
     dtype = floating_dtype(*name);

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 
 #include "arguments.hpp"
 #include "ckpt.hpp"
@@ -17,7 +17,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 
 const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for programs"},
                                                 {"--help", "", "print this text"}};
@@ -186,7 +186,8 @@ int ckpt_ls(std::span<const std::string> words) {
     return 0;
   }
   const auto& names = arguments.positional();
-  danling::check<danling::ConfigError>(!names.empty(), "danling ckpt ls", "expected files or directories, got none");
+  danling::detail::check<danling::ConfigError>(!names.empty(), "danling ckpt ls",
+                                               "expected files or directories, got none");
   bool sound = true;
   Json all = Json::array();
   for (const auto& name : names) {

@@ -14,7 +14,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 using danling::formats::dtype_size;
 
 const std::initializer_list<Option> kOptions = {

@@ -9,8 +9,8 @@
 
 namespace danling_command {
 
-using danling::concat;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory) {
   static constexpr std::string_view kEndings[] = {".pth", ".pt", ".bin", ".ckpt", ".safetensors"};
@@ -26,7 +26,7 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& d
     }
   }
   std::sort(out.begin(), out.end());
-  danling::check<danling::CheckpointError>(
+  danling::detail::check<danling::CheckpointError>(
       !out.empty(), "danling ckpt", "expected files called ",
       "*.pth, *.pt, *.bin, *.ckpt or *.safetensors, or directories of shards, got none in ", quote(directory.string()));
   return out;
@@ -41,8 +41,8 @@ std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>
     }
     std::error_code error;
     const auto status = std::filesystem::status(word, error);
-    danling::check<danling::CheckpointError>(std::filesystem::exists(status), "danling ckpt",
-                                             "expected a file or a directory, got none at ", quote(word));
+    danling::detail::check<danling::CheckpointError>(std::filesystem::exists(status), "danling ckpt",
+                                                     "expected a file or a directory, got none at ", quote(word));
     if (std::filesystem::is_directory(status)) {
       const auto found = checkpoints_in(word);
       out.insert(out.end(), found.begin(), found.end());
@@ -66,10 +66,10 @@ std::vector<Leaf> leaves_below(const TensorFile& file, const std::string& key) {
       constexpr std::size_t kMost = 20;
       const bool more = names.size() > kMost;
       names.resize(std::min(names.size(), kMost));
-      known = danling::join(names) + (more ? ", ..." : "");
+      known = danling::detail::join(names) + (more ? ", ..." : "");
     }
-    danling::fail<danling::ConfigError>("danling ckpt", "expected a key that the file has, got ", quote(key),
-                                        "; it has ", known, " (file ", quote(file.path().string()), ")");
+    danling::detail::fail<danling::ConfigError>("danling ckpt", "expected a key that the file has, got ", quote(key),
+                                                "; it has ", known, " (file ", quote(file.path().string()), ")");
   }
   return out;
 }
@@ -92,7 +92,7 @@ std::string count_text(std::uint64_t count, std::string_view what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
 }
 
-std::string shape_text(const TensorRecord& record) { return concat("[", danling::join(record.sizes), "]"); }
+std::string shape_text(const TensorRecord& record) { return concat("[", danling::detail::join(record.sizes), "]"); }
 
 std::string value_text(const RecordTree& value, std::size_t most) {
   if (value.is_null()) {

@@ -26,15 +26,16 @@ Verdict verify(const std::filesystem::path& path) {
     const TensorFile file(path);
     const std::string checks = file.checks();
     Verdict out;
-    out.checked = danling::concat(checks.empty() ? (file.is_safetensors() ? "its header" : "its structure") : checks,
-                                  checks.empty() ? "" : " of ",
-                                  checks.empty() ? ""
-                                                 : count_text(file.num_records(), file.is_sharded()       ? "file"
-                                                                                  : file.is_safetensors() ? "tensor"
-                                                                                                          : "record"),
-                                  file.has_hashes() ? ""
-                                  : checks.empty()  ? "; the file has no checksums"
-                                                    : "; the file has no hashes of danling");
+    out.checked =
+        danling::detail::concat(checks.empty() ? (file.is_safetensors() ? "its header" : "its structure") : checks,
+                                checks.empty() ? "" : " of ",
+                                checks.empty() ? ""
+                                               : count_text(file.num_records(), file.is_sharded()       ? "file"
+                                                                                : file.is_safetensors() ? "tensor"
+                                                                                                        : "record"),
+                                file.has_hashes() ? ""
+                                : checks.empty()  ? "; the file has no checksums"
+                                                  : "; the file has no hashes of danling");
     out.damage = file.verify();
     return out;
   } catch (const danling::CheckpointError& error) {
@@ -60,8 +61,8 @@ int ckpt_verify(std::span<const std::string> words) {
         describe(kOptions).c_str());
     return 0;
   }
-  danling::check<danling::ConfigError>(!arguments.positional().empty(), "danling ckpt verify",
-                                       "expected files or directories, got none");
+  danling::detail::check<danling::ConfigError>(!arguments.positional().empty(), "danling ckpt verify",
+                                               "expected files or directories, got none");
   bool sound = true;
   Json all = Json::array();
   for (const auto& path : checkpoints_of(arguments.positional())) {

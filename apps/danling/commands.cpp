@@ -3,17 +3,17 @@
 #include <cstdio>
 #include <vector>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 namespace danling_command {
 
 int dispatch(std::string_view command, std::string_view about, std::span<const CommandEntry> entries,
              std::span<const std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "help" || words[0] == "-h") {
-    std::puts(
-        danling::concat("Usage: ", command, " COMMAND [options]; ", command, " COMMAND --help lists options\n\n", about)
-            .c_str());
+    std::puts(danling::detail::concat("Usage: ", command, " COMMAND [options]; ", command,
+                                      " COMMAND --help lists options\n\n", about)
+                  .c_str());
     for (const auto& entry : entries) {
       std::printf("  %-9.*s%s\n", static_cast<int>(entry.name.size()), entry.name.data(), entry.help.data());
     }
@@ -26,8 +26,9 @@ int dispatch(std::string_view command, std::string_view about, std::span<const C
     }
     names.emplace_back(entry.name);
   }
-  danling::fail<danling::ConfigError>(command, "expected a command, got ", danling::quote(words[0]),
-                                      danling::did_you_mean(words[0], names), "; ", command, " --help lists them");
+  danling::detail::fail<danling::ConfigError>(command, "expected a command, got ", danling::detail::quote(words[0]),
+                                              danling::detail::did_you_mean(words[0], names), "; ", command,
+                                              " --help lists them");
 }
 
 }  // namespace danling_command

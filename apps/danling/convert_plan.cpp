@@ -9,8 +9,8 @@
 
 namespace danling_command {
 
-using danling::concat;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 
 namespace {
 
@@ -36,9 +36,9 @@ const RecordTree* find_exact(const RecordTree& tree, std::string_view key) {
 void add_flat(const RecordTree& tree, const std::string& prefix, const std::string& why,
               std::vector<std::pair<std::string, TensorRecord>>& out) {
   const auto refuse = [&](const std::string& got, const std::string& key) {
-    danling::fail<danling::CheckpointError>("danling ckpt convert", "expected named tensors alone, since ", why,
-                                            ", got ", got, key.empty() ? "" : concat(" (key ", quote(key), ")"),
-                                            "; choose a part with --part or --key");
+    danling::detail::fail<danling::CheckpointError>("danling ckpt convert", "expected named tensors alone, since ", why,
+                                                    ", got ", got, key.empty() ? "" : concat(" (key ", quote(key), ")"),
+                                                    "; choose a part with --part or --key");
   };
   if (!tree.is_map()) {
     refuse(tree.kind(), prefix);
@@ -67,10 +67,10 @@ RecordTree select(const TensorFile& file, const std::string& key) {
   }
   RecordTree::Map out;
   for (const auto& leaf : leaves_below(file, key)) {
-    danling::check<danling::ConfigError>(leaf.path.size() > key.size() && leaf.path[key.size()] == '.',
-                                         "danling ckpt convert", "expected a key of maps and tensors, got ", quote(key),
-                                         ", where there is ", leaf.value->kind(), " (file ",
-                                         quote(file.path().string()), ")");
+    danling::detail::check<danling::ConfigError>(leaf.path.size() > key.size() && leaf.path[key.size()] == '.',
+                                                 "danling ckpt convert", "expected a key of maps and tensors, got ",
+                                                 quote(key), ", where there is ", leaf.value->kind(), " (file ",
+                                                 quote(file.path().string()), ")");
     out.set(leaf.path.substr(key.size() + 1), *leaf.value);
   }
   return out;
@@ -82,10 +82,10 @@ std::vector<std::pair<std::string, TensorRecord>> flatten(
   add_flat(tree, "", why, out);
   for (const auto& [from, to] : mappings) {
     const auto begins = [&from = from](const auto& tensor) { return tensor.first.starts_with(from); };
-    danling::check<danling::ConfigError>(std::any_of(out.begin(), out.end(), begins), "danling ckpt convert",
-                                         "expected --map with the beginning of a tensor's name, got ",
-                                         quote(concat(from, "=", to)), ", with which none of ", out.size(),
-                                         " names begins");
+    danling::detail::check<danling::ConfigError>(std::any_of(out.begin(), out.end(), begins), "danling ckpt convert",
+                                                 "expected --map with the beginning of a tensor's name, got ",
+                                                 quote(concat(from, "=", to)), ", with which none of ", out.size(),
+                                                 " names begins");
   }
   std::unordered_set<std::string> names;
   for (auto& [name, record] : out) {
@@ -95,16 +95,16 @@ std::vector<std::pair<std::string, TensorRecord>> flatten(
         break;
       }
     }
-    danling::check<danling::CheckpointError>(names.insert(name).second, "danling ckpt convert",
-                                             "expected a name for each tensor, got two called ", quote(name));
+    danling::detail::check<danling::CheckpointError>(names.insert(name).second, "danling ckpt convert",
+                                                     "expected a name for each tensor, got two called ", quote(name));
   }
   return out;
 }
 
 std::pair<std::string, std::string> parse_mapping(const std::string& text) {
   const auto sign = text.find('=');
-  danling::check<danling::ConfigError>(sign != std::string::npos, "danling ckpt convert",
-                                       "expected --map OLD=NEW, got ", quote(text));
+  danling::detail::check<danling::ConfigError>(sign != std::string::npos, "danling ckpt convert",
+                                               "expected --map OLD=NEW, got ", quote(text));
   return {text.substr(0, sign), text.substr(sign + 1)};
 }
 

@@ -41,10 +41,10 @@ std::pair<TensorRecord, std::uint64_t> without_repetitions(const TensorRecord& r
 void check_overlap(const TensorFile& file, const TensorRecord& record, std::string_view key) {
   constexpr std::uint64_t most = std::uint64_t{1} << 34;
   const auto count = num_elements(record);
-  danling::check<danling::CheckpointError>(
+  danling::detail::check<danling::CheckpointError>(
       count <= std::max(most, file.storage_size(record.storage) / dtype_size(record.dtype)), "checkpoint.read",
       "expected a view of at most ", most, " elements, got ", count, " that overlap in memory (file ",
-      danling::quote(file.path().string()), ", key ", danling::quote(key), ")");
+      danling::detail::quote(file.path().string()), ", key ", danling::detail::quote(key), ")");
 }
 
 std::vector<std::int64_t> row_major(std::span<const std::int64_t> sizes) {
@@ -72,10 +72,10 @@ ElementStream::ElementStream(TensorFile& file, const TensorRecord& record)
       left_(num_elements(record)),
       direct_(is_row_major(record)) {
   const bool has_sign_bit = record.dtype <= DType::float8_e5m2 || is_complex(record.dtype);
-  danling::check<danling::CheckpointError>(!record.negative || has_sign_bit, "checkpoint.read",
-                                           "expected a negated view of floating-point numbers, got one of ",
-                                           danling::formats::dtype_name(record.dtype), " (file ",
-                                           danling::quote(file.path().string()), ")");
+  danling::detail::check<danling::CheckpointError>(!record.negative || has_sign_bit, "checkpoint.read",
+                                                   "expected a negated view of floating-point numbers, got one of ",
+                                                   danling::formats::dtype_name(record.dtype), " (file ",
+                                                   danling::detail::quote(file.path().string()), ")");
   if (direct_ || left_ == 0) {
     return;
   }

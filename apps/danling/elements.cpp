@@ -163,8 +163,8 @@ std::string element_text(DType dtype, const std::byte* element) {
   }
   const auto number = std::get<std::complex<double>>(value);
   const bool wide = dtype == DType::complex128;
-  return danling::concat(real_text(number.real(), wide), std::signbit(number.imag()) ? "" : "+",
-                         real_text(number.imag(), wide), "j");
+  return danling::detail::concat(real_text(number.real(), wide), std::signbit(number.imag()) ? "" : "+",
+                                 real_text(number.imag(), wide), "j");
 }
 
 double element_distance(DType a_type, const std::byte* a, DType b_type, const std::byte* b) {

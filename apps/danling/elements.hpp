@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling_command {
 

@@ -13,7 +13,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 
 /// Opens standard streams that the caller has closed, so that no pipe gets the number of one.
 void hold_standard_streams() {

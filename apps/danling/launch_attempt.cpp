@@ -16,7 +16,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 using std::chrono::milliseconds;
 
 // Copies of exit_config and exit_time_limit in danling/runner/run.hpp, which includes LibTorch.
@@ -220,7 +220,7 @@ void Attempt::kill_workers() {
     }
   }
   if (!ranks.empty()) {
-    say(concat("sends SIGKILL to the workers that still run: rank ", danling::join(ranks)));
+    say(concat("sends SIGKILL to the workers that still run: rank ", danling::detail::join(ranks)));
     send(SIGKILL);
   }
 }

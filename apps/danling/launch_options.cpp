@@ -18,9 +18,9 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::check;
+using danling::detail::quote;
 
 constexpr auto where = "launch";
 constexpr int most_workers = 1024;
@@ -126,8 +126,8 @@ int free_port(int port) {
   const int reason = errno;
   close(listener);
   if (!bound && port != 0) {
-    danling::fail<ConfigError>(where, "expected --master-port with a free port, got ", port, " (",
-                               std::strerror(reason), ")");
+    danling::detail::fail<ConfigError>(where, "expected --master-port with a free port, got ", port, " (",
+                                       std::strerror(reason), ")");
   }
   check<danling::StateError>(bound, where, "expected a free port on 127.0.0.1, got ", std::strerror(reason));
   return ntohs(address.sin_port);

@@ -93,8 +93,8 @@ void LineQueue::write() {
       if (!reported) {
         reported = true;
         add(2, "[launch] ",
-            danling::concat("expected to write output to ", descriptor == 1 ? "stdout" : "stderr", ", got ", reason,
-                            "; drops such output and continues"));
+            danling::detail::concat("expected to write output to ", descriptor == 1 ? "stdout" : "stderr", ", got ",
+                                    reason, "; drops such output and continues"));
       }
       continue;
     }

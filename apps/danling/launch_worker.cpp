@@ -8,7 +8,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 
 constexpr auto where = "launch";
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/version.hpp>
 
 #include "commands.hpp"
@@ -58,8 +58,9 @@ int dispatch(const std::vector<std::string>& words) {
     }
     names.emplace_back(entry.name);
   }
-  danling::fail<danling::ConfigError>("danling", "expected a command, got ", danling::quote(words[0]),
-                                      danling::did_you_mean(words[0], names), "; danling --help lists them");
+  danling::detail::fail<danling::ConfigError>("danling", "expected a command, got ", danling::detail::quote(words[0]),
+                                              danling::detail::did_you_mean(words[0], names),
+                                              "; danling --help lists them");
 }
 
 }  // namespace
@@ -77,8 +78,8 @@ int main(int argc, char** argv) {
   int code = 2;
   try {
     code = dispatch(std::vector<std::string>(argv + 1, argv + argc));
-    danling::check<danling::Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "danling",
-                                   "expected to write all output, got an error");
+    danling::detail::check<danling::Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "danling",
+                                           "expected to write all output, got an error");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     code = 2;

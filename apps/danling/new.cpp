@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <torch/version.h>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/version.hpp>
 
 #include "arguments.hpp"
@@ -21,10 +21,10 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::check;
+using danling::detail::concat;
+using danling::detail::quote;
 
 namespace fs = std::filesystem;
 
@@ -68,8 +68,8 @@ const ProjectTemplate& find_template(const std::string& name) {
     }
     names.emplace_back(entry.name);
   }
-  danling::fail<ConfigError>(kCommand, "expected one of the templates ", danling::join(names), ", got ", quote(name),
-                             danling::did_you_mean(name, names));
+  danling::detail::fail<ConfigError>(kCommand, "expected one of the templates ", danling::detail::join(names), ", got ",
+                                     quote(name), danling::detail::did_you_mean(name, names));
 }
 
 std::string replace_all(std::string text, std::string_view what, std::string_view by) {

@@ -16,7 +16,7 @@ namespace danling_command {
 namespace {
 
 namespace parallel = danling::parallel;
-using danling::concat;
+using danling::detail::concat;
 
 constexpr std::string_view kPipeline = "danling pipeline";
 
@@ -84,7 +84,7 @@ int pipeline(std::span<const std::string> words) {
     std::printf(
         "Usage: danling pipeline [options]\n\nCompares the schedules of a pipeline (parallel.pipeline_schedule), or "
         "draws one: %s.\n\n%s\n",
-        danling::join(parallel::pipeline_schedule_names()).c_str(), describe(kPipelineOptions).c_str());
+        danling::detail::join(parallel::pipeline_schedule_names()).c_str(), describe(kPipelineOptions).c_str());
     return 0;
   }
   arguments.expect(0, "no arguments besides options");
@@ -102,8 +102,8 @@ int pipeline(std::span<const std::string> words) {
     return 0;
   }
   const auto plan = setting.plan(*name);
-  std::fputs(parallel::pipeline_picture(plan, parallel::simulate_pipeline(plan, setting.costs), nullptr,
-                                        arguments.integer("--width", 20).value_or(110))
+  std::fputs(parallel::draw_pipeline(plan, parallel::simulate_pipeline(plan, setting.costs), nullptr,
+                                     arguments.integer("--width", 20).value_or(110))
                  .c_str(),
              stdout);
   return 0;

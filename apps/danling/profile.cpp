@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/formats/trace.hpp>
 
 #include "arguments.hpp"
@@ -19,10 +19,10 @@ namespace danling_command {
 namespace {
 
 namespace fs = std::filesystem;
-using danling::check;
 using danling::ConfigError;
-using danling::quote;
 using danling::to_fixed;
+using danling::detail::check;
+using danling::detail::quote;
 using danling::formats::TraceKernel;
 using danling::formats::TraceOperator;
 using danling::formats::TraceRange;
@@ -216,7 +216,7 @@ int profile(std::span<const std::string> words) {
   const std::string key = arguments.value("--sort").value_or("self");
   check<ConfigError>(key == "self" || key == "total" || key == "count", kCommand,
                      "expected self, total or count for --sort, got ", quote(key),
-                     danling::did_you_mean(key, std::vector<std::string>{"self", "total", "count"}));
+                     danling::detail::did_you_mean(key, std::vector<std::string>{"self", "total", "count"}));
   const auto top = arguments.integer("--top", 0);
   std::size_t found = 0;
   const fs::path path = fs::is_directory(given) ? find_trace(given, found) : given;

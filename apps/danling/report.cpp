@@ -13,9 +13,9 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::check;
+using danling::detail::quote;
 
 constexpr std::string_view kCommand = "danling report";
 constexpr std::size_t kMaxRuns = 100;

@@ -11,11 +11,11 @@ namespace danling_command {
 namespace {
 
 namespace fs = std::filesystem;
-using danling::concat;
 using danling::ConfigTree;
-using danling::quote;
 using danling::Result;
 using danling::RunDirectory;
+using danling::detail::concat;
+using danling::detail::quote;
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t known_format = 1;

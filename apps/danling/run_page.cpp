@@ -15,7 +15,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 using Json = nlohmann::ordered_json;
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {

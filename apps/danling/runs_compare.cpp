@@ -15,9 +15,9 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
@@ -143,9 +143,9 @@ std::string_view without_telemetry(std::string_view line) { return line.substr(0
 
 Json parsed(const std::string& line, const fs::path& file, std::int64_t number) {
   Json out = Json::parse(line, nullptr, false);
-  danling::check<danling::DataError>(out.is_object(), "danling runs compare", "expected a JSON object, got ",
-                                     quote(line.substr(0, 60)), " (file ", quote(file.string()), ", line ", number,
-                                     ")");
+  danling::detail::check<danling::DataError>(out.is_object(), "danling runs compare", "expected a JSON object, got ",
+                                             quote(line.substr(0, 60)), " (file ", quote(file.string()), ", line ",
+                                             number, ")");
   out.erase("telemetry");
   return out;
 }
@@ -233,9 +233,9 @@ Verdict compare_checkpoints(const RunFacts& a, const RunFacts& b, const std::opt
     std::error_code error;
     const bool in_a = fs::exists(left / name, error);
     const bool in_b = fs::exists(right / name, error);
-    danling::check<ConfigError>(!wanted || (in_a && in_b), "danling runs compare",
-                                "expected a checkpoint of both runs, got ", quote(name), ", which ",
-                                in_a || in_b ? (in_a ? "B" : "A") : "neither", " lacks");
+    danling::detail::check<ConfigError>(!wanted || (in_a && in_b), "danling runs compare",
+                                        "expected a checkpoint of both runs, got ", quote(name), ", which ",
+                                        in_a || in_b ? (in_a ? "B" : "A") : "neither", " lacks");
     if (!in_a || !in_b) {
       continue;
     }
@@ -293,10 +293,10 @@ int runs_compare(std::span<const std::string> words) {
       std::printf("%s\n", verdict.first.c_str());
     }
   }
-  danling::check<ConfigError>(differ || !same.empty(), "danling runs compare",
-                              "expected something that both runs have, got nothing to compare");
+  danling::detail::check<ConfigError>(differ || !same.empty(), "danling runs compare",
+                                      "expected something that both runs have, got nothing to compare");
   if (!same.empty()) {
-    std::printf("%s: %s\n", differ ? "the same" : "identical as far as compared", danling::join(same).c_str());
+    std::printf("%s: %s\n", differ ? "the same" : "identical as far as compared", danling::detail::join(same).c_str());
   }
   return differ ? 1 : 0;
 }

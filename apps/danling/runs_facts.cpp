@@ -18,9 +18,9 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 namespace fs = std::filesystem;
 
 std::optional<std::int64_t> integer_at(std::string_view config, std::string_view key) {
@@ -140,8 +140,8 @@ RunFacts read_run(const fs::path& dir) {
 
 std::vector<RunFacts> read_runs(const fs::path& root) {
   const auto dirs = danling::list_runs(root);
-  danling::check<ConfigError>(!dirs.empty(), "danling runs", "expected runs below ", quote(root.string()),
-                              ", got none; give the workspace_root of the runs");
+  danling::detail::check<ConfigError>(!dirs.empty(), "danling runs", "expected runs below ", quote(root.string()),
+                                      ", got none; give the workspace_root of the runs");
   std::vector<RunFacts> out(dirs.size());
   std::atomic<std::size_t> next{0};
   std::exception_ptr failure;
@@ -210,9 +210,9 @@ std::string run_value(const RunFacts& facts, const std::string& key) {
 RunFilter::RunFilter(std::string_view command, const std::vector<std::string>& words) {
   for (const auto& word : words) {
     const auto sign = word.find('=');
-    danling::check<ConfigError>(sign != std::string::npos && sign > 0, command,
-                                "expected --filter KEY=VALUE, such as status=finished or optim.lr=0.1, got ",
-                                quote(word));
+    danling::detail::check<ConfigError>(sign != std::string::npos && sign > 0, command,
+                                        "expected --filter KEY=VALUE, such as status=finished or optim.lr=0.1, got ",
+                                        quote(word));
     wanted_.emplace_back(word.substr(0, sign), word.substr(sign + 1));
   }
 }

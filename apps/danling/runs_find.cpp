@@ -2,17 +2,17 @@
 #include <algorithm>
 #include <map>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 #include "runs.hpp"
 
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kShortest = 4;  // characters of a short name
@@ -75,13 +75,13 @@ fs::path find_run(const std::string& word, const fs::path& root) {
   constexpr auto where = "danling runs";
   std::error_code error;
   if (fs::is_directory(word, error) && (word.find('/') != std::string::npos || danling::is_run_directory(word))) {
-    danling::check<ConfigError>(danling::is_run_directory(word), where, "expected a run's directory, got ", quote(word),
-                                ", which has neither a lock nor metadata of a run");
+    danling::detail::check<ConfigError>(danling::is_run_directory(word), where, "expected a run's directory, got ",
+                                        quote(word), ", which has neither a lock nor metadata of a run");
     return word;
   }
-  danling::check<ConfigError>(fs::is_directory(root, error), where, "expected a run, got ", quote(word),
-                              ": no such path, and no directory ", quote(root.string()),
-                              " to look for its id; --root names another one");
+  danling::detail::check<ConfigError>(fs::is_directory(root, error), where, "expected a run, got ", quote(word),
+                                      ": no such path, and no directory ", quote(root.string()),
+                                      " to look for its id; --root names another one");
   const auto dirs = danling::list_runs(root);
   std::vector<fs::path> found;
   std::vector<fs::path> in_folder;
@@ -110,9 +110,9 @@ fs::path find_run(const std::string& word, const fs::path& root) {
   if (found.size() == 1) {
     return found.front();
   }
-  danling::check<ConfigError>(!found.empty(), where, "expected a run below ", quote(root.string()), ", got ",
-                              quote(word), danling::did_you_mean(word, names), "; danling runs ls ", root.string(),
-                              " lists the ", dirs.size(), " there");
+  danling::detail::check<ConfigError>(!found.empty(), where, "expected a run below ", quote(root.string()), ", got ",
+                                      quote(word), danling::detail::did_you_mean(word, names), "; danling runs ls ",
+                                      root.string(), " lists the ", dirs.size(), " there");
   const auto shorts = short_names(dirs);
   std::vector<std::string> some;
   for (std::size_t i = 0; i < dirs.size() && some.size() < 5; ++i) {
@@ -120,8 +120,9 @@ fs::path find_run(const std::string& word, const fs::path& root) {
       some.push_back(concat(shorts[i], " (", dirs[i].string(), ")"));
     }
   }
-  danling::fail<ConfigError>(where, "expected the beginning of one run's id, got ", quote(word), ", which ",
-                             found.size(), " have: ", danling::join(some), found.size() > some.size() ? ", ..." : "");
+  danling::detail::fail<ConfigError>(where, "expected the beginning of one run's id, got ", quote(word), ", which ",
+                                     found.size(), " have: ", danling::detail::join(some),
+                                     found.size() > some.size() ? ", ..." : "");
 }
 
 }  // namespace danling_command

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <tuple>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/telemetry/text.hpp>
 
 #include "ckpt.hpp"
@@ -16,9 +16,9 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 
 const std::initializer_list<Option> kListOptions = {
     {"--sort", "KEY",
@@ -43,8 +43,9 @@ struct Line {
 };
 
 std::vector<Line> lines_below(const Arguments& arguments, std::string_view command) {
-  danling::check<ConfigError>(arguments.positional().size() <= 1, command, "expected one directory of runs, got ",
-                              arguments.positional().size(), "; --help shows the usage");
+  danling::detail::check<ConfigError>(arguments.positional().size() <= 1, command,
+                                      "expected one directory of runs, got ", arguments.positional().size(),
+                                      "; --help shows the usage");
   const RunFilter filter(command, arguments.values("--filter"));
   auto facts = read_runs(arguments.positional().empty() ? std::string(kRunsRoot) : arguments.positional()[0]);
   std::vector<std::filesystem::path> dirs;
@@ -110,9 +111,9 @@ void sort_lines(std::vector<Line>& lines, const std::string& key, bool reverse) 
   const bool known = own || lines.empty() || std::any_of(lines.begin(), lines.end(), [&](const Line& line) {
                        return !run_value(line.facts, key).empty();
                      });
-  danling::check<ConfigError>(known, "danling runs ls",
-                              "expected --sort with a column or a config key of some run, got ", quote(key),
-                              danling::did_you_mean(key, kOwn));
+  danling::detail::check<ConfigError>(known, "danling runs ls",
+                                      "expected --sort with a column or a config key of some run, got ", quote(key),
+                                      danling::detail::did_you_mean(key, kOwn));
   std::vector<std::pair<Rank, std::size_t>> order;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     order.emplace_back(rank_of(lines[i], key), i);
@@ -211,16 +212,16 @@ bool common_direction(const std::vector<Line>& lines) {
   const danling::ScoreRule* first = nullptr;
   for (const auto& line : lines) {
     const auto& rule = *line.facts.rule;
-    danling::check<ConfigError>(rule.path() == lines[0].facts.rule->path(), "danling runs best",
-                                "expected runs with one score, got ", quote(lines[0].facts.rule->path()), " of ",
-                                lines[0].short_name, " and ", quote(rule.path()), " of ", line.short_name,
-                                "; choose one with --score");
+    danling::detail::check<ConfigError>(rule.path() == lines[0].facts.rule->path(), "danling runs best",
+                                        "expected runs with one score, got ", quote(lines[0].facts.rule->path()),
+                                        " of ", lines[0].short_name, " and ", quote(rule.path()), " of ",
+                                        line.short_name, "; choose one with --score");
     if (rule.direction_known && first == nullptr) {
       first = &rule;
     }
-    danling::check<ConfigError>(!rule.direction_known || first->higher_is_better == rule.higher_is_better,
-                                "danling runs best", "expected runs that choose by one direction of ",
-                                quote(rule.path()), ", got both; set --mode min or max");
+    danling::detail::check<ConfigError>(!rule.direction_known || first->higher_is_better == rule.higher_is_better,
+                                        "danling runs best", "expected runs that choose by one direction of ",
+                                        quote(rule.path()), ", got both; set --mode min or max");
   }
   return first != nullptr ? first->higher_is_better : lines[0].facts.rule->higher_is_better;
 }
@@ -287,11 +288,11 @@ int runs_best(std::span<const std::string> words) {
     return 0;
   }
   const auto mode = arguments.value("--mode");
-  danling::check<ConfigError>(!mode || *mode == "min" || *mode == "max", where, "expected --mode min or max, got ",
-                              quote(mode.value_or("")));
+  danling::detail::check<ConfigError>(!mode || *mode == "min" || *mode == "max", where,
+                                      "expected --mode min or max, got ", quote(mode.value_or("")));
   const auto score = arguments.value("--score");
-  danling::check<ConfigError>(!score || score->find('.') != std::string::npos, where,
-                              "expected --score SPLIT.NAME, such as val.acc, got ", quote(score.value_or("")));
+  danling::detail::check<ConfigError>(!score || score->find('.') != std::string::npos, where,
+                                      "expected --score SPLIT.NAME, such as val.acc, got ", quote(score.value_or("")));
   auto lines = lines_below(arguments, where);
   std::vector<std::string> seen;  // numbers of the results, for the message
   for (auto& line : lines) {
@@ -308,10 +309,10 @@ int runs_best(std::span<const std::string> words) {
     return !line.facts.rule || !line.facts.latest ||
            line.facts.latest->result.number(line.facts.rule->path()) == nullptr;
   });
-  danling::check<ConfigError>(!lines.empty(), where, "expected runs with ",
-                              score ? concat("the score ", quote(*score)) : "a score", ", got none",
-                              score ? danling::did_you_mean(*score, seen) : std::string(), "; their results have [",
-                              danling::join(seen), "]");
+  danling::detail::check<ConfigError>(!lines.empty(), where, "expected runs with ",
+                                      score ? concat("the score ", quote(*score)) : "a score", ", got none",
+                                      score ? danling::detail::did_you_mean(*score, seen) : std::string(),
+                                      "; their results have [", danling::detail::join(seen), "]");
   const bool higher = mode ? *mode == "max" : common_direction(lines);
   for (auto& line : lines) {
     line.facts.rule->higher_is_better = higher;

@@ -13,9 +13,9 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 namespace fs = std::filesystem;
 
 constexpr auto kWhere = "danling runs rm";
@@ -40,16 +40,16 @@ fs::path real_run(const std::string& word, const fs::path& root) {
   const auto dir = find_run(word, root).lexically_normal();
   const auto bare = dir.has_filename() ? dir : dir.parent_path();
   std::error_code error;
-  danling::check<ConfigError>(!fs::is_symlink(bare, error), kWhere, "expected a run's directory, got ",
-                              quote(bare.string()), ", a link to ", quote(fs::read_symlink(bare, error).string()),
-                              "; name the directory itself");
+  danling::detail::check<ConfigError>(!fs::is_symlink(bare, error), kWhere, "expected a run's directory, got ",
+                                      quote(bare.string()), ", a link to ",
+                                      quote(fs::read_symlink(bare, error).string()), "; name the directory itself");
   if (!fs::is_directory(word, error)) {  // the run was found by its id
     const auto real_root = fs::canonical(root, error);
     const auto real = fs::canonical(bare, error);
     const auto below = real.lexically_relative(real_root);
-    danling::check<ConfigError>(!below.empty() && *below.begin() != "..", kWhere, "expected a run below ",
-                                quote(root.string()), ", got ", quote(bare.string()), ", which a link resolves to ",
-                                quote(real.string()), "; name that directory itself");
+    danling::detail::check<ConfigError>(
+        !below.empty() && *below.begin() != "..", kWhere, "expected a run below ", quote(root.string()), ", got ",
+        quote(bare.string()), ", which a link resolves to ", quote(real.string()), "; name that directory itself");
   }
   return fs::canonical(bare, error);
 }
@@ -64,8 +64,8 @@ Removal plan_removal(const fs::path& dir, const std::optional<std::string>& keep
   const auto checkpoints = run.checkpoints();
   const auto found = std::find_if(checkpoints.begin(), checkpoints.end(),
                                   [&](const auto& file) { return file.path.filename() == kept; });
-  danling::check<ConfigError>(found != checkpoints.end(), kWhere, "expected ", kept, " to keep in ",
-                              quote(run.checkpoint_dir().string()), ", got none; nothing is removed");
+  danling::detail::check<ConfigError>(found != checkpoints.end(), kWhere, "expected ", kept, " to keep in ",
+                                      quote(run.checkpoint_dir().string()), ", got none; nothing is removed");
   std::vector<std::uint64_t> counted = {found->inode};
   for (const auto& file : checkpoints) {
     if (file.path.filename() == kept) {
@@ -88,27 +88,28 @@ Removal plan_removal(const fs::path& dir, const std::optional<std::string>& keep
 // Removes the planned paths. Renames the directory of a run first, so that it is removed completely or not at all.
 void remove(const Removal& removal) {
   const danling::RunHold hold(removal.dir);
-  danling::check<ConfigError>(danling::is_run_directory(removal.dir), kWhere, "expected a run's directory, got ",
-                              quote(removal.dir.string()), ", which changed in the meantime; nothing of it is removed");
+  danling::detail::check<ConfigError>(danling::is_run_directory(removal.dir), kWhere,
+                                      "expected a run's directory, got ", quote(removal.dir.string()),
+                                      ", which changed in the meantime; nothing of it is removed");
   for (const auto& part : removal.parts) {
     std::error_code error;
     fs::path target = part;
     if (part == removal.dir) {
       target = part.parent_path() / concat(".removing-", part.filename().string(), "-", getpid());
       fs::rename(part, target, error);
-      danling::check<danling::Error>(!error, kWhere, "expected to remove ", quote(part.string()), ", got ",
-                                     quote(error.message()), "; nothing of it is removed");
+      danling::detail::check<danling::Error>(!error, kWhere, "expected to remove ", quote(part.string()), ", got ",
+                                             quote(error.message()), "; nothing of it is removed");
     }
     fs::remove_all(target, error);  // removes links, not their targets
-    danling::check<danling::Error>(!error, kWhere, "expected to remove all of ", quote(part.string()), ", got ",
-                                   quote(error.message()), "; the rest is in ", quote(target.string()));
+    danling::detail::check<danling::Error>(!error, kWhere, "expected to remove all of ", quote(part.string()), ", got ",
+                                           quote(error.message()), "; the rest is in ", quote(target.string()));
   }
 }
 
 bool ask(const std::string& question) {
-  danling::check<ConfigError>(isatty(0) == 1, kWhere,
-                              "expected --yes, since standard input is not a terminal; --dry-run prints "
-                              "what would be removed");
+  danling::detail::check<ConfigError>(isatty(0) == 1, kWhere,
+                                      "expected --yes, since standard input is not a terminal; --dry-run prints "
+                                      "what would be removed");
   std::printf("%s [y/N] ", question.c_str());
   std::fflush(stdout);
   std::string answer;
@@ -129,9 +130,9 @@ int runs_rm(std::span<const std::string> words) {
     return 0;
   }
   const auto keep = arguments.value("--keep");
-  danling::check<ConfigError>(!keep || *keep == "best" || *keep == "latest", kWhere,
-                              "expected --keep best or latest, got ", quote(keep.value_or("")));
-  danling::check<ConfigError>(!arguments.positional().empty(), kWhere, "expected runs to remove, got none");
+  danling::detail::check<ConfigError>(!keep || *keep == "best" || *keep == "latest", kWhere,
+                                      "expected --keep best or latest, got ", quote(keep.value_or("")));
+  danling::detail::check<ConfigError>(!arguments.positional().empty(), kWhere, "expected runs to remove, got none");
   const auto root = arguments.value("--root").value_or(std::string(kRunsRoot));
   // Finds and checks all runs before it removes the first.
   std::vector<Removal> removals;

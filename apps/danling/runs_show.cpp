@@ -12,7 +12,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostColumns = 8;  // numbers per result

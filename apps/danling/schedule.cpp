@@ -16,8 +16,8 @@
 
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/outline.hpp>
 #include <danling/runner/runner_config.hpp>
@@ -29,11 +29,11 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
-using danling::concat;
 using danling::ConfigError;
 using danling::ConfigTree;
-using danling::quote;
+using danling::detail::check;
+using danling::detail::concat;
+using danling::detail::quote;
 
 constexpr std::string_view kCommand = "danling schedule";
 
@@ -274,7 +274,7 @@ int schedule(std::span<const std::string> words) {
   if (const auto model = arguments.value("--model")) {
     check<ConfigError>(settings.sched.models.contains(*model) || settings.optim.models.contains(*model), kCommand,
                        "expected a model that has a section in sched or optim, got ", quote(*model),
-                       danling::did_you_mean(*model, models));
+                       danling::detail::did_you_mean(*model, models));
     models = {*model};
   }
   const auto total = arguments.integer("--total_steps", 1);

@@ -17,9 +17,9 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::check;
+using danling::detail::quote;
 
 constexpr auto where = "supervise";
 

@@ -15,9 +15,9 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 namespace fs = std::filesystem;
 
 constexpr auto kWhere = "danling sweep";
@@ -60,16 +60,16 @@ SweepLimits limits_of(const Arguments& arguments) {
   const auto threads = arguments.integer("--threads", 1);
   constexpr std::int64_t most = 4096;
   for (const auto& [option, number] : {std::pair("--jobs", jobs), std::pair("--threads", threads)}) {
-    danling::check<ConfigError>(number.value_or(1) <= most, kWhere, "expected ", option, " of at most ", most, ", got ",
-                                number.value_or(1));
+    danling::detail::check<ConfigError>(number.value_or(1) <= most, kWhere, "expected ", option, " of at most ", most,
+                                        ", got ", number.value_or(1));
   }
   SweepLimits out;
   out.threads = static_cast<int>(threads.value_or(jobs ? std::max<std::int64_t>(cores / *jobs, 1) : 1));
   out.jobs = static_cast<int>(jobs.value_or(std::max(cores / out.threads, 1)));
   if (const auto text = arguments.value("--memory")) {
     const auto size = danling::TextTraits<danling::MemorySize>::parse(*text);
-    danling::check<ConfigError>(size && size->bytes > 0, kWhere, "expected --memory to be ",
-                                danling::TextTraits<danling::MemorySize>::expected, ", got ", quote(*text));
+    danling::detail::check<ConfigError>(size && size->bytes > 0, kWhere, "expected --memory to be ",
+                                        danling::TextTraits<danling::MemorySize>::expected, ", got ", quote(*text));
     out.memory = static_cast<std::uint64_t>(size->bytes);
   }
   return out;
@@ -200,7 +200,7 @@ int sweep(std::span<const std::string> words) {
   }
   std::vector<std::string> again = {"danling", "sweep"};
   again.insert(again.end(), words.begin(), words.end());
-  return run_sweep(spec, limits, state, danling::join(again, " "));
+  return run_sweep(spec, limits, state, danling::detail::join(again, " "));
 }
 
 }  // namespace danling_command

@@ -17,7 +17,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 namespace fs = std::filesystem;
 
 std::optional<std::uint64_t> number_in(std::string_view text) {

@@ -19,8 +19,8 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 
 constexpr auto kWhere = "danling sweep";
 
@@ -47,8 +47,8 @@ std::vector<std::string> environment_with(int threads) {
 
 TrialLock::TrialLock(const std::filesystem::path& path)
     : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-  danling::check<danling::StateError>(file_ >= 0, kWhere, "expected to open the lock ", quote(path.string()), ", got ",
-                                      quote(std::strerror(errno)));
+  danling::detail::check<danling::StateError>(file_ >= 0, kWhere, "expected to open the lock ", quote(path.string()),
+                                              ", got ", quote(std::strerror(errno)));
   // On a file system without locks, assumes that the lock is free.
   taken_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
@@ -62,8 +62,8 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   auto argv = pointers(words);
   auto environment = pointers(variables);
   const int output = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  danling::check<danling::ConfigError>(output >= 0, kWhere, "expected a log that can be written, got ",
-                                       quote(std::strerror(errno)), " for ", quote(log.string()));
+  danling::detail::check<danling::ConfigError>(output >= 0, kWhere, "expected a log that can be written, got ",
+                                               quote(std::strerror(errno)), " for ", quote(log.string()));
   std::array<int, 2> failed{-1, -1};
   const bool piped = pipe2(failed.data(), O_CLOEXEC) == 0;
   const pid_t parent = getpid();
@@ -91,8 +91,8 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   if (piped && pid_ < 0) {
     ::close(failed[0]);
   }
-  danling::check<danling::StateError>(pid_ > 0, kWhere, "expected a process for a trial, got ",
-                                      quote(std::strerror(fork_error)));
+  danling::detail::check<danling::StateError>(pid_ > 0, kWhere, "expected a process for a trial, got ",
+                                              quote(std::strerror(fork_error)));
   int reason = 0;
   ssize_t got = 0;
   while ((got = read(failed[0], &reason, sizeof reason)) < 0 && errno == EINTR) {
@@ -101,8 +101,8 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   if (got == static_cast<ssize_t>(sizeof reason)) {
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
-    danling::fail<danling::ConfigError>(kWhere, "expected a program that can be started, got ", quote(program.front()),
-                                        " (", std::strerror(reason), ")");
+    danling::detail::fail<danling::ConfigError>(kWhere, "expected a program that can be started, got ",
+                                                quote(program.front()), " (", std::strerror(reason), ")");
   }
 }
 

@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <fstream>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/signals.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/telemetry/text.hpp>
 
 #include "ckpt.hpp"
@@ -20,7 +20,7 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 namespace fs = std::filesystem;
 
 constexpr int kTimeLimit = 75;  // exit code of dl::run
@@ -36,7 +36,7 @@ std::string values_text(const TrialValues& values) {
   for (const auto& [key, value] : values) {
     out.push_back(concat(key, " ", value));
   }
-  return danling::join(out);
+  return danling::detail::join(out);
 }
 
 }  // namespace
@@ -197,7 +197,7 @@ void SweepRun::try_to_start(const Task& task) {
   }
   const auto words = command(trial, task.goal);
   const auto log = state_.log_of(trial);
-  std::ofstream(log, std::ios::app) << "$ " << danling::join(words, " ") << "\n" << std::flush;
+  std::ofstream(log, std::ios::app) << "$ " << danling::detail::join(words, " ") << "\n" << std::flush;
   std::error_code error;
   running.log_offset = fs::file_size(log, error);
   running.process = std::make_unique<TrialProcess>(words, limits_.threads, log, lock, signals_);
@@ -326,8 +326,8 @@ void SweepRun::finish(const Task& task) {
   if (!best) {
     const bool exists = std::find(names.begin(), names.end(), spec_.score) != names.end();
     fail(trial, exists ? concat(spec_.score, " is not a finite number in any of its results")
-                       : concat("no number '", spec_.score, "' in its results, which have [", danling::join(names), "]",
-                                danling::did_you_mean(spec_.score, names)));
+                       : concat("no number '", spec_.score, "' in its results, which have [",
+                                danling::detail::join(names), "]", danling::detail::did_you_mean(spec_.score, names)));
     return;
   }
   trial.scores.push_back(*best);

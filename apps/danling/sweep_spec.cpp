@@ -6,18 +6,18 @@
 #include <set>
 
 #include <danling/config/tree.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/round.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/workspace/files.hpp>
 
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
 using danling::ConfigTree;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 using Kind = SweepParameter::Kind;
 using Method = SweepSpec::Method;
 
@@ -44,8 +44,8 @@ class Section {
  public:
   Section(const ConfigTree& tree, std::string path, const std::string& file)
       : tree_(tree), path_(std::move(path)), file_(file) {
-    danling::check<ConfigError>(tree.is_map(), kWhere, "expected a mapping", path_.empty() ? "" : " at " + path_,
-                                ", got ", tree.kind(), place());
+    danling::detail::check<ConfigError>(tree.is_map(), kWhere, "expected a mapping",
+                                        path_.empty() ? "" : " at " + path_, ", got ", tree.kind(), place());
   }
 
   std::string place() const { return concat(" (file ", quote(file_), ")"); }
@@ -59,8 +59,8 @@ class Section {
 
   template <class... Parts>
   [[noreturn]] void refuse(const std::string& key, const ConfigTree& got, const Parts&... expected) const {
-    danling::fail<ConfigError>(kWhere, "expected ", path_of(key), " to be ", expected..., ", got ",
-                               got.is_map() ? std::string("a mapping") : quote(option_text(got)), place());
+    danling::detail::fail<ConfigError>(kWhere, "expected ", path_of(key), " to be ", expected..., ", got ",
+                                       got.is_map() ? std::string("a mapping") : quote(option_text(got)), place());
   }
 
   std::optional<std::string> text(const std::string& key) {
@@ -89,8 +89,9 @@ class Section {
   std::string one_of(const std::string& key, const std::vector<std::string>& names, const std::string& fallback) {
     const auto word = text(key);
     if (word && std::find(names.begin(), names.end(), *word) == names.end()) {
-      danling::fail<ConfigError>(kWhere, "expected ", path_of(key), " to be one of ", danling::join(names), ", got ",
-                                 quote(*word), danling::did_you_mean(*word, names), place());
+      danling::detail::fail<ConfigError>(kWhere, "expected ", path_of(key), " to be one of ",
+                                         danling::detail::join(names), ", got ", quote(*word),
+                                         danling::detail::did_you_mean(*word, names), place());
     }
     return word.value_or(fallback);
   }
@@ -99,10 +100,10 @@ class Section {
   void finish() const {
     for (const auto& entry : tree_.map()) {
       const std::string key = entry.key.string();
-      danling::check<ConfigError>(std::find(known_.begin(), known_.end(), key) != known_.end(), kWhere,
-                                  "expected one of the keys ", danling::join(known_),
-                                  path_.empty() ? "" : " at " + path_, ", got ", quote(key),
-                                  danling::did_you_mean(key, known_), place());
+      danling::detail::check<ConfigError>(std::find(known_.begin(), known_.end(), key) != known_.end(), kWhere,
+                                          "expected one of the keys ", danling::detail::join(known_),
+                                          path_.empty() ? "" : " at " + path_, ", got ", quote(key),
+                                          danling::detail::did_you_mean(key, known_), place());
     }
   }
 
@@ -119,9 +120,9 @@ void read_choice(Section& section, const std::string& key, const ConfigTree& val
   }
   for (const auto& value : values.list()) {
     out.values.push_back(option_text(value));
-    danling::check<ConfigError>(std::count(out.values.begin(), out.values.end(), out.values.back()) == 1, kWhere,
-                                "expected the values of ", section.path_of(key), " to differ, got ",
-                                quote(out.values.back()), " twice", section.place());
+    danling::detail::check<ConfigError>(std::count(out.values.begin(), out.values.end(), out.values.back()) == 1,
+                                        kWhere, "expected the values of ", section.path_of(key), " to differ, got ",
+                                        quote(out.values.back()), " twice", section.place());
   }
 }
 
@@ -179,15 +180,16 @@ std::uint64_t count_of(const SweepParameter& parameter) {
 std::int64_t grid_size(const std::vector<SweepParameter>& parameters, const std::string& place) {
   std::int64_t out = 1;
   for (const auto& parameter : parameters) {
-    danling::check<ConfigError>(parameter.kind == Kind::choice || parameter.kind == Kind::integer, kWhere,
-                                "expected parameters.", parameter.key,
-                                " of a grid to be a list or {int: [low, high]}, got a range of numbers; method: random "
-                                "draws from it",
-                                place);
+    danling::detail::check<ConfigError>(
+        parameter.kind == Kind::choice || parameter.kind == Kind::integer, kWhere, "expected parameters.",
+        parameter.key,
+        " of a grid to be a list or {int: [low, high]}, got a range of numbers; method: random "
+        "draws from it",
+        place);
     const auto count = count_of(parameter);
-    danling::check<ConfigError>(count <= static_cast<std::uint64_t>(kMostTrials / out), kWhere,
-                                "expected a grid of at most ", kMostTrials, " trials, got more with parameters.",
-                                parameter.key, place);
+    danling::detail::check<ConfigError>(count <= static_cast<std::uint64_t>(kMostTrials / out), kWhere,
+                                        "expected a grid of at most ", kMostTrials,
+                                        " trials, got more with parameters.", parameter.key, place);
     out *= static_cast<std::int64_t>(count);
   }
   return out;
@@ -202,10 +204,10 @@ void read_halving(Section& top, const std::string& file, SweepSpec& out) {
   const auto high = section.integer("max", 1);
   out.factor = section.integer("factor", 2).value_or(3);
   section.finish();
-  danling::check<ConfigError>(low && high, kWhere, "expected halving.", low ? "max" : "min", ", the ", out.resource,
-                              " of the ", low ? "last" : "first", " rung, got none", top.place());
-  danling::check<ConfigError>(*low < *high, kWhere, "expected halving.min to be below halving.max, got ", *low, " and ",
-                              *high, top.place());
+  danling::detail::check<ConfigError>(low && high, kWhere, "expected halving.", low ? "max" : "min", ", the ",
+                                      out.resource, " of the ", low ? "last" : "first", " rung, got none", top.place());
+  danling::detail::check<ConfigError>(*low < *high, kWhere, "expected halving.min to be below halving.max, got ", *low,
+                                      " and ", *high, top.place());
   for (std::int64_t goal = *low; goal<*high; goal = goal> * high / out.factor ? *high : goal * out.factor) {
     out.goals.push_back(goal);
   }
@@ -278,9 +280,9 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   if (!program.empty()) {
     out.program = program;
   } else {
-    danling::check<ConfigError>(words != nullptr, kWhere,
-                                "expected a program, got none; give its words after --, or as ", "the key program",
-                                top.place());
+    danling::detail::check<ConfigError>(words != nullptr, kWhere,
+                                        "expected a program, got none; give its words after --, or as ",
+                                        "the key program", top.place());
     if (!words->is_list() || words->list().empty()) {
       top.refuse("program", *words, "a list of the program and its arguments");
     }
@@ -290,25 +292,25 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   }
 
   const auto* parameters = top.find("parameters");
-  danling::check<ConfigError>(parameters != nullptr, kWhere, "expected parameters, the keys to vary, got none",
-                              top.place());
+  danling::detail::check<ConfigError>(parameters != nullptr, kWhere, "expected parameters, the keys to vary, got none",
+                                      top.place());
   Section section(*parameters, "parameters", file);
   for (const auto& entry : parameters->map()) {
     const std::string key = entry.key.string();
-    danling::check<ConfigError>(std::find(kOwnKeys.begin(), kOwnKeys.end(), key) == kOwnKeys.end(), kWhere,
-                                "expected parameters without ", quote(key), ", which the sweep sets for each trial",
-                                top.place());
-    danling::check<ConfigError>(!entry.value.is_null(), kWhere, "expected values for parameters.", key, ", got none",
-                                top.place());
+    danling::detail::check<ConfigError>(std::find(kOwnKeys.begin(), kOwnKeys.end(), key) == kOwnKeys.end(), kWhere,
+                                        "expected parameters without ", quote(key),
+                                        ", which the sweep sets for each trial", top.place());
+    danling::detail::check<ConfigError>(!entry.value.is_null(), kWhere, "expected values for parameters.", key,
+                                        ", got none", top.place());
     out.parameters.push_back(read_parameter(section, key, file));
   }
-  danling::check<ConfigError>(!out.parameters.empty(), kWhere, "expected at least one key in parameters, got none",
-                              top.place());
+  danling::detail::check<ConfigError>(!out.parameters.empty(), kWhere,
+                                      "expected at least one key in parameters, got none", top.place());
 
   const auto score = top.text("score");
-  danling::check<ConfigError>(score && score->find('.') != std::string::npos, kWhere,
-                              "expected score to be a number of the results, such as val.acc, got ",
-                              score ? quote(*score) : std::string("none"), top.place());
+  danling::detail::check<ConfigError>(score && score->find('.') != std::string::npos, kWhere,
+                                      "expected score to be a number of the results, such as val.acc, got ",
+                                      score ? quote(*score) : std::string("none"), top.place());
   out.score = *score;
   const bool is_loss = out.score.ends_with(".loss") || out.score.find(".losses.") != std::string::npos;
   static constexpr std::array<std::string_view, 14> known = {"acc",  "accuracy",  "auroc",  "auprc", "f1",
@@ -317,8 +319,8 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   const std::string metric = out.score.substr(out.score.rfind('.') + 1);
   const bool is_known = is_loss || std::any_of(known.begin(), known.end(),
                                                [&](std::string_view name) { return metric.starts_with(name); });
-  danling::check<ConfigError>(is_known || top.names("mode"), kWhere,
-                              "expected mode: min or max beside score: ", out.score, ", got none", top.place());
+  danling::detail::check<ConfigError>(is_known || top.names("mode"), kWhere,
+                                      "expected mode: min or max beside score: ", out.score, ", got none", top.place());
   out.higher_is_better = top.one_of("mode", {"min", "max"}, is_loss ? "min" : "max") == "max";
   out.max_failures = top.integer("max_failures", 0).value_or(out.max_failures);
 
@@ -327,14 +329,14 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   } else {
     out.seed = static_cast<std::uint64_t>(top.integer("seed", 0).value_or(0));
     const auto trials = top.integer("trials", 1);
-    danling::check<ConfigError>(trials && *trials <= kMostTrials, kWhere,
-                                "expected trials, how many values to draw, of 1 to ", kMostTrials, ", got ",
-                                trials ? danling::to_text(*trials) : std::string("none"), top.place());
+    danling::detail::check<ConfigError>(trials && *trials <= kMostTrials, kWhere,
+                                        "expected trials, how many values to draw, of 1 to ", kMostTrials, ", got ",
+                                        trials ? danling::to_text(*trials) : std::string("none"), top.place());
     out.trials = *trials;
   }
   if (out.method == Method::halving) {
     read_halving(top, file, out);
-    danling::check<ConfigError>(
+    danling::detail::check<ConfigError>(
         std::none_of(out.parameters.begin(), out.parameters.end(),
                      [&](const SweepParameter& parameter) { return parameter.key == out.resource; }),
         kWhere, "expected parameters without ", quote(out.resource), ", which halving sets", top.place());

@@ -18,9 +18,9 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
@@ -83,12 +83,12 @@ SweepState::SweepState(fs::path dir, const SweepSpec& spec) : dir_(std::move(dir
     danling::ensure_dir(folder);
   }
   lock_ = ::open((dir_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  danling::check<ConfigError>(lock_ >= 0, kWhere, "expected a directory that can be written, got ",
-                              quote(std::strerror(errno)), " for ", quote(dir_.string()));
+  danling::detail::check<ConfigError>(lock_ >= 0, kWhere, "expected a directory that can be written, got ",
+                                      quote(std::strerror(errno)), " for ", quote(dir_.string()));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(lock_);
-    danling::fail<danling::StateError>(kWhere, "expected ", quote(dir_.string()),
-                                       " to be free, got another danling sweep that runs in it");
+    danling::detail::fail<danling::StateError>(kWhere, "expected ", quote(dir_.string()),
+                                               " to be free, got another danling sweep that runs in it");
   }
   for (std::int64_t number = 0; number < spec.trials; ++number) {
     Trial trial;
@@ -114,31 +114,33 @@ void SweepState::load() {
   }
   const auto json = Json::parse(danling::read_text(file), nullptr, false);
   const std::string hint = "; set another --dir, or remove it";
-  danling::check<ConfigError>(json.is_object() && json.contains("format") && json["format"].is_number_integer(), kWhere,
-                              "expected the state of a sweep, got something else in ", quote(file.string()), hint);
-  danling::check<ConfigError>(json["format"].get<int>() <= kFormat, kWhere, "expected format ", kFormat, ", got ",
-                              json["format"].get<int>(), ", which a newer danling wrote (file ", quote(file.string()),
-                              ")");
+  danling::detail::check<ConfigError>(json.is_object() && json.contains("format") && json["format"].is_number_integer(),
+                                      kWhere, "expected the state of a sweep, got something else in ",
+                                      quote(file.string()), hint);
+  danling::detail::check<ConfigError>(json["format"].get<int>() <= kFormat, kWhere, "expected format ", kFormat,
+                                      ", got ", json["format"].get<int>(), ", which a newer danling wrote (file ",
+                                      quote(file.string()), ")");
   try {
     const Json identity = identity_of(spec_);
     for (const auto& [key, value] : identity.items()) {
-      danling::check<ConfigError>(json.at(key) == value, kWhere, "expected the sweep that ", quote(dir_.string()),
-                                  " holds, got another ", key, ": ", value.dump(), " instead of ", json.at(key).dump(),
-                                  hint);
+      danling::detail::check<ConfigError>(json.at(key) == value, kWhere, "expected the sweep that ",
+                                          quote(dir_.string()), " holds, got another ", key, ": ", value.dump(),
+                                          " instead of ", json.at(key).dump(), hint);
     }
     const auto& stored = json.at("trials");
-    danling::check<ConfigError>(stored.size() <= trials_.size(), kWhere, "expected at least the ", stored.size(),
-                                " trials that ", quote(dir_.string()), " holds, got ", trials_.size(), hint);
+    danling::detail::check<ConfigError>(stored.size() <= trials_.size(), kWhere, "expected at least the ",
+                                        stored.size(), " trials that ", quote(dir_.string()), " holds, got ",
+                                        trials_.size(), hint);
     for (std::size_t i = 0; i < stored.size(); ++i) {
-      danling::check<ConfigError>(stored[i].at("values") == json_of(trials_[i].values), kWhere,
-                                  "expected the parameters of the sweep that ", quote(dir_.string()),
-                                  " holds, got others: ", trials_[i].name(), " had ", stored[i].at("values").dump(),
-                                  ", now ", json_of(trials_[i].values).dump(), hint);
+      danling::detail::check<ConfigError>(
+          stored[i].at("values") == json_of(trials_[i].values), kWhere, "expected the parameters of the sweep that ",
+          quote(dir_.string()), " holds, got others: ", trials_[i].name(), " had ", stored[i].at("values").dump(),
+          ", now ", json_of(trials_[i].values).dump(), hint);
       read_trial(stored[i], trials_[i]);
     }
   } catch (const Json::exception& failure) {
-    danling::fail<ConfigError>(kWhere, "expected the state of a sweep in ", quote(file.string()),
-                               ", got an error: ", failure.what(), hint);
+    danling::detail::fail<ConfigError>(kWhere, "expected the state of a sweep in ", quote(file.string()),
+                                       ", got an error: ", failure.what(), hint);
   }
   continues_ = true;
 }

@@ -6,12 +6,12 @@
 #include <optional>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 #include <danling/formats/pth.hpp>
 
 namespace danling_command {
 
-using danling::concat;
+using danling::detail::concat;
 using danling::formats::DcpReader;
 using danling::formats::PthReader;
 using danling::formats::SafetensorsReader;
@@ -33,9 +33,9 @@ void resize(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesys
   try {
     out.resize(static_cast<std::size_t>(bytes));
   } catch (const std::bad_alloc&) {
-    danling::fail<danling::CheckpointError>("checkpoint.read", "expected memory for ", bytes,
-                                            " bytes of one tensor, got none (file ", danling::quote(path.string()),
-                                            ")");
+    danling::detail::fail<danling::CheckpointError>("checkpoint.read", "expected memory for ", bytes,
+                                                    " bytes of one tensor, got none (file ",
+                                                    danling::detail::quote(path.string()), ")");
   }
 }
 
@@ -54,9 +54,10 @@ TensorFile::TensorFile(const std::filesystem::path& path) : path_(path), backing
     path_ = danling::formats::resolve_dcp(path);
     backing_->shards = std::make_unique<DcpReader>(path_);
     DcpReader& reader = *backing_->shards;
-    danling::check<danling::CheckpointError>(
+    danling::detail::check<danling::CheckpointError>(
         reader.manifest() || reader.find(danling::formats::dcp_tree_name) == nullptr, "checkpoint.read",
-        "expected a manifest, got none: the save was not completed (directory ", danling::quote(path_.string()), ")");
+        "expected a manifest, got none: the save was not completed (directory ", danling::detail::quote(path_.string()),
+        ")");
     backing_->tree = reader.tree();
     size_ = reader.size();
     return;
@@ -155,7 +156,7 @@ void TensorFile::read(std::size_t storage, std::uint64_t offset, std::span<std::
     backing.pth->read_storage(storage, backing.inflated);
     backing.inflated_storage = storage;
   }
-  danling::check<danling::CheckpointError>(
+  danling::detail::check<danling::CheckpointError>(
       offset <= backing.inflated.size() && out.size() <= backing.inflated.size() - offset, "checkpoint.read",
       "expected a range inside the storage, got one outside");
   std::copy_n(backing.inflated.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());

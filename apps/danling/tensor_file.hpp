@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <danling/formats/detail/tensor_record.hpp>
 #include <danling/formats/safetensors.hpp>
-#include <danling/formats/tensor_record.hpp>
 
 namespace danling_command {
 

@@ -19,9 +19,9 @@ namespace danling_command {
 namespace {
 
 namespace fs = std::filesystem;
-using danling::check;
-using danling::concat;
 using danling::ConfigError;
+using danling::detail::check;
+using danling::detail::concat;
 
 constexpr auto where = "verify-resume";
 
@@ -100,12 +100,12 @@ fs::path find_library() {
       const auto library = fs::canonical(candidate / "libdanling_faults.so");
       check<ConfigError>(library.string().find(':') == std::string::npos, where,
                          "expected libdanling_faults.so in a path without ':', which the loader cannot read, got ",
-                         danling::quote(library.string()));
+                         danling::detail::quote(library.string()));
       return library;
     }
   }
-  danling::fail<ConfigError>(where, "expected libdanling_faults.so in ", folder.string(), " or ",
-                             (folder / DANLING_LIBRARY_FOLDER).lexically_normal().string(), ", found none");
+  danling::detail::fail<ConfigError>(where, "expected libdanling_faults.so in ", folder.string(), " or ",
+                                     (folder / DANLING_LIBRARY_FOLDER).lexically_normal().string(), ", found none");
 }
 
 fs::path make_directory(const std::optional<std::string>& given) {
@@ -113,12 +113,12 @@ fs::path make_directory(const std::optional<std::string>& given) {
   if (!given) {
     std::string name = (fs::temp_directory_path() / "danling-verify-XXXXXX").string();
     check<ConfigError>(mkdtemp(name.data()) != nullptr, where, "expected a temporary directory, got none at ",
-                       danling::quote(name), "; set --dir");
+                       danling::detail::quote(name), "; set --dir");
     return fs::canonical(name);
   }
   fs::create_directories(*given, error);
   check<ConfigError>(fs::is_directory(*given, error) && fs::is_empty(*given, error), where,
-                     "expected an empty directory, or none yet, in --dir, got ", danling::quote(*given));
+                     "expected an empty directory, or none yet, in --dir, got ", danling::detail::quote(*given));
   return fs::canonical(*given);
 }
 
@@ -131,7 +131,8 @@ VerifyOptions read_options(const Arguments& arguments) {
   for (const auto& word : out.program) {
     for (const auto* option : {"--workspace_root", "--auto_resume", "--resume"}) {
       check<ConfigError>(!names_option(word, option), where, "expected no ", option,
-                         " among the program's arguments, which verify-resume sets, got ", danling::quote(word));
+                         " among the program's arguments, which verify-resume sets, got ",
+                         danling::detail::quote(word));
     }
     seeded = seeded || names_option(word, "--seed");
   }
@@ -158,7 +159,7 @@ VerifyOptions read_options(const Arguments& arguments) {
   for (const auto& name : fault_names()) {
     all.emplace_back(name.name);
   }
-  out.faults = parse_faults(arguments.value("--faults").value_or(danling::join(all, ",")));
+  out.faults = parse_faults(arguments.value("--faults").value_or(danling::detail::join(all, ",")));
   out.library = find_library();
   out.directory = make_directory(arguments.value("--dir"));
   const auto root = out.directory / "run";
@@ -181,7 +182,7 @@ int verify_resume(std::span<const std::string> words) {
   const VerifyOptions options = read_options(arguments);
   const danling::SignalGuard signals({SIGINT, SIGTERM, SIGHUP});
   const auto started = std::chrono::steady_clock::now();
-  std::printf("verify-resume: %s\n", danling::join(options.program, " ").c_str());
+  std::printf("verify-resume: %s\n", danling::detail::join(options.program, " ").c_str());
   std::printf("%s interruptions, --fault-seed %s\n", danling::to_text(options.kills).c_str(),
               danling::to_text(options.fault_seed).c_str());
   std::fflush(stdout);
@@ -204,7 +205,7 @@ int verify_resume(std::span<const std::string> words) {
       return verdict.code;
     }
     if (!options.verbose && !round_log.empty()) {
-      std::printf("\nthe round so far:\n%s\n", danling::join(round_log, "\n").c_str());
+      std::printf("\nthe round so far:\n%s\n", danling::detail::join(round_log, "\n").c_str());
     }
     std::printf("\n%s\n", verdict.title.c_str());
     for (const auto& line : verdict.lines) {

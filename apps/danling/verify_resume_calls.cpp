@@ -8,7 +8,7 @@ namespace danling_command {
 namespace {
 
 bool is_of_checkpoints(const FileCall& call, const std::string& checkpoint_dir) {
-  return call.path.find(danling::concat("/", checkpoint_dir)) != std::string::npos;
+  return call.path.find(danling::detail::concat("/", checkpoint_dir)) != std::string::npos;
 }
 
 bool is_interrupted(const FileCall& call) { return call.injected() && call.outcome != "short"; }

@@ -21,8 +21,8 @@ namespace danling_command {
 namespace {
 
 namespace fs = std::filesystem;
-using danling::concat;
 using danling::State;
+using danling::detail::concat;
 using nlohmann::ordered_json;
 
 // Returns true for files of one attempt, or files that depend on the interruption.
@@ -255,7 +255,7 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
   if (found.empty()) {
     found.push_back(state_difference(a, b, rules));  // in other parts, or none
   }
-  return found.front().empty() ? std::string() : concat(place_of(a), "\n    ", danling::join(found, "\n    "));
+  return found.front().empty() ? std::string() : concat(place_of(a), "\n    ", danling::detail::join(found, "\n    "));
 }
 
 bool same_bytes(const fs::path& a, const fs::path& b) {

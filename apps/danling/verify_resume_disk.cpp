@@ -5,7 +5,7 @@
 #include <danling/checkpoint/file.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 
 #include "verify_resume_compare.hpp"
 #include "verify_resume_names.hpp"
@@ -52,8 +52,8 @@ void DiskCheck::look() {
 
 DiskCheck::Identity DiskCheck::identity_of(const std::string& path) const {
   struct stat status {};
-  danling::check<danling::CheckpointError>(::stat((root_ / path).c_str(), &status) == 0, "verify-resume.disk",
-                                           "expected to examine the file, got ", path);
+  danling::detail::check<danling::CheckpointError>(::stat((root_ / path).c_str(), &status) == 0, "verify-resume.disk",
+                                                   "expected to examine the file, got ", path);
   return {status.st_ino, status.st_size, status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec};
 }
 
@@ -93,7 +93,7 @@ std::string DiskCheck::problem(std::int64_t saves) {
   std::set<std::string> sound;  // identities of intact checkpoints
   for (const auto& path : saves_) {
     if (const auto damage = damage_of_shards(path); !damage.empty()) {
-      return danling::concat("the checkpoint ", path, " is damaged: ", damage);
+      return danling::detail::concat("the checkpoint ", path, " is damaged: ", damage);
     }
     if (!name_of(path).starts_with("model-g")) {
       sound.insert(path);
@@ -105,23 +105,23 @@ std::string DiskCheck::problem(std::int64_t saves) {
       try {
         target = danling::formats::resolve_dcp(root_ / path).lexically_relative(root_).string();
       } catch (const danling::Error& error) {
-        return danling::concat("the name ", path, " that is damaged: ", error.what());
+        return danling::detail::concat("the name ", path, " that is damaged: ", error.what());
       }
       if (!saves_.contains(target)) {
-        return danling::concat("the name ", path, " of ", target, ", which is not there or was not completed");
+        return danling::detail::concat("the name ", path, " of ", target, ", which is not there or was not completed");
       }
       continue;
     }
     if (const auto damage = damage_of_file(path); !damage.empty()) {
-      return danling::concat("the checkpoint ", path, " is damaged: ", damage);
+      return danling::detail::concat("the checkpoint ", path, " is damaged: ", damage);
     }
     if (!is_model(path)) {
       sound.insert(danling::to_text(static_cast<std::int64_t>(std::get<0>(identity_of(path)))));
     }
   }
   if (saves >= 2 && sound.size() < 2) {
-    return danling::concat("expected two sound checkpoints in different files after ", saves, " saves, got ",
-                           sound.size());
+    return danling::detail::concat("expected two sound checkpoints in different files after ", saves, " saves, got ",
+                                   sound.size());
   }
   return {};
 }

@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <iterator>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 #include "verify_resume_names.hpp"
 
 namespace danling_command {
 namespace {
 
-using danling::concat;
+using danling::detail::concat;
 
 // Replaces the parts of a name that differ between saves by `*`: epochs, steps, and suffixes of temporary files.
 std::string glob_of(const std::string& path) {
@@ -64,14 +64,14 @@ std::vector<FaultKind> parse_faults(std::string_view text) {
     const auto comma = text.find(',');
     const auto word = text.substr(0, comma);
     const auto found = std::find(known.begin(), known.end(), word);
-    danling::check<danling::ConfigError>(found != known.end(), "verify-resume", "expected faults among ",
-                                         danling::join(known), ", got ", danling::quote(word),
-                                         danling::did_you_mean(word, known));
+    danling::detail::check<danling::ConfigError>(found != known.end(), "verify-resume", "expected faults among ",
+                                                 danling::detail::join(known), ", got ", danling::detail::quote(word),
+                                                 danling::detail::did_you_mean(word, known));
     out.push_back(fault_names()[static_cast<std::size_t>(found - known.begin())].kind);
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
   }
-  danling::check<danling::ConfigError>(!out.empty(), "verify-resume", "expected faults among ", danling::join(known),
-                                       ", got none");
+  danling::detail::check<danling::ConfigError>(!out.empty(), "verify-resume", "expected faults among ",
+                                               danling::detail::join(known), ", got none");
   return out;
 }
 

@@ -11,8 +11,8 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
 using danling::ConfigError;
+using danling::detail::check;
 
 constexpr auto layouts_where = "verify-resume";
 
@@ -37,7 +37,7 @@ std::vector<std::string> words_of(std::string_view text) {
 
 std::string Layout::text() const {
   return arguments.empty() ? danling::to_text(std::int64_t{processes})
-                           : danling::concat(processes, " (", danling::join(arguments, " "), ")");
+                           : danling::detail::concat(processes, " (", danling::detail::join(arguments, " "), ")");
 }
 
 std::vector<Layout> parse_layouts(std::string_view text) {
@@ -50,12 +50,12 @@ std::vector<Layout> parse_layouts(std::string_view text) {
     check<ConfigError>(number >= 1 && number <= 1024, layouts_where,
                        "expected --layouts of the form 'PROCESSES:ARGUMENTS;PROCESSES:ARGUMENTS', with 1 to 1024 "
                        "processes, got ",
-                       danling::quote(one));
+                       danling::detail::quote(one));
     Layout layout{number, words_of(one.substr(colon + 1))};
     for (const auto& word : layout.arguments) {
       for (const std::string option : {"--workspace_root", "--auto_resume", "--resume", "--seed"}) {
         check<ConfigError>(word != option && !word.starts_with(option + "="), layouts_where, "expected no ", option,
-                           " in --layouts, got ", danling::quote(one));
+                           " in --layouts, got ", danling::detail::quote(one));
       }
     }
     out.push_back(std::move(layout));
@@ -95,7 +95,7 @@ Tolerance parse_tolerance(std::string_view text) {
   check<ConfigError>(relative && floor && *relative > 0 && *relative < 1 && *floor >= 0 && *floor < 1, layouts_where,
                      "expected --tolerance with a number above 0 and below 1, or two separated by a comma (relative, "
                      "absolute), got ",
-                     danling::quote(text));
+                     danling::detail::quote(text));
   return {*relative, *floor};
 }
 

@@ -26,8 +26,8 @@ namespace danling_command {
 namespace {
 
 namespace fs = std::filesystem;
-using danling::concat;
 using danling::ConfigError;
+using danling::detail::concat;
 
 constexpr auto where = "verify-resume";
 
@@ -89,9 +89,9 @@ std::vector<Layout> parse_processes(std::string_view text) {
   for (std::size_t from = 0; from <= text.size();) {
     const auto comma = std::min(text.find(',', from), text.size());
     const auto value = number_in(text.substr(from, comma - from));
-    danling::check<ConfigError>(value && *value >= 1 && *value <= 1024, where,
-                                "expected --processes with numbers from 1 to 1024, separated by commas, got ",
-                                danling::quote(text));
+    danling::detail::check<ConfigError>(value && *value >= 1 && *value <= 1024, where,
+                                        "expected --processes with numbers from 1 to 1024, separated by commas, got ",
+                                        danling::detail::quote(text));
     out.push_back({*value});
     from = comma + 1;
   }
@@ -100,9 +100,10 @@ std::vector<Layout> parse_processes(std::string_view text) {
 
 void check_config(const fs::path& root, const std::vector<Layout>& layouts) {
   const auto config = saved_config(root);
-  danling::check<ConfigError>(config.has_value(), where,
-                              "expected a program that saves its config, to check parallel.virtual_ranks for several "
-                              "processes, got no metadata/config.full.yaml; set --record true");
+  danling::detail::check<ConfigError>(
+      config.has_value(), where,
+      "expected a program that saves its config, to check parallel.virtual_ranks for several "
+      "processes, got no metadata/config.full.yaml; set --record true");
   const auto& tree = *config;
   const auto* parallel = tree.find("parallel");
   const auto* deterministic = tree.find("deterministic");
@@ -110,15 +111,15 @@ void check_config(const fs::path& root, const std::vector<Layout>& layouts) {
   const int most = std::max_element(layouts.begin(), layouts.end(), [](const auto& a, const auto& b) {
                      return a.processes < b.processes;
                    })->processes;
-  danling::check<ConfigError>(
+  danling::detail::check<ConfigError>(
       shards != nullptr && shards->is_integer() && deterministic != nullptr && deterministic->is_bool() &&
           deterministic->boolean(),
       where, "expected a program whose results do not depend on its number of processes, got parallel.virtual_ranks: ",
       text_of(shards), ", deterministic: ", text_of(deterministic),
       "; add --deterministic true --parallel.virtual_ranks V to its arguments, V a power of two of at least ", most,
       keys_of(layouts).empty() ? "" : "; or set --tolerance, to compare values");
-  danling::check<ConfigError>(shards->integer() >= most, where, "expected --processes of at most ", shards->integer(),
-                              " (parallel.virtual_ranks of the program), got ", most);
+  danling::detail::check<ConfigError>(shards->integer() >= most, where, "expected --processes of at most ",
+                                      shards->integer(), " (parallel.virtual_ranks of the program), got ", most);
 }
 
 bool forbids_degree_change(const fs::path& root) {
@@ -178,8 +179,8 @@ LaunchReport read_launch_report(const std::string& output) {
 }
 
 void adopt_orphans() {
-  danling::check<danling::StateError>(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, where,
-                                      "expected a kernel that hands orphans to this process (3.4), got none");
+  danling::detail::check<danling::StateError>(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, where,
+                                              "expected a kernel that hands orphans to this process (3.4), got none");
 }
 
 int reap_orphans(double patience) {

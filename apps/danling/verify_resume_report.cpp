@@ -10,7 +10,7 @@
 
 namespace danling_command {
 
-using danling::concat;
+using danling::detail::concat;
 
 std::string end_text(const StartEnd& end) {
   return end.code < 0 ? concat("was ended by ", danling::signal_name(-end.code)) : concat("ended with code ", end.code);

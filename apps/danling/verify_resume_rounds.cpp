@@ -23,7 +23,7 @@ namespace danling_command {
 namespace {
 
 namespace fs = std::filesystem;
-using danling::concat;
+using danling::detail::concat;
 
 class Verification {
  public:

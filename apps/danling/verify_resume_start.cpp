@@ -24,9 +24,9 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
-using danling::concat;
 using danling::StateError;
+using danling::detail::check;
+using danling::detail::concat;
 
 constexpr auto where = "verify-resume.start";
 
@@ -254,7 +254,7 @@ StartEnd run_start(const StartOptions& options) {
       const std::vector<int> running = running_ranks(ranks);
       waiting = !running.empty() && now() - start - out.struck_at < notice_seconds;
       if (!waiting) {
-        out.unaware = danling::join(running);
+        out.unaware = danling::detail::join(running);
         kill(child, SIGCONT);
       }
     }
@@ -285,8 +285,9 @@ StartEnd run_start(const StartOptions& options) {
   if (reason.size() == sizeof(int)) {
     int number = 0;
     std::memcpy(&number, reason.data(), sizeof number);
-    danling::fail<danling::ConfigError>("verify-resume", "expected a program that can be started, got ",
-                                        danling::quote(options.command.front()), " (", std::strerror(number), ")");
+    danling::detail::fail<danling::ConfigError>("verify-resume", "expected a program that can be started, got ",
+                                                danling::detail::quote(options.command.front()), " (",
+                                                std::strerror(number), ")");
   }
   std::ofstream(options.output, std::ios::binary) << text;
   out.output = std::move(text);

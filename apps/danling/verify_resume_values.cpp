@@ -13,11 +13,11 @@
 namespace danling_command {
 namespace {
 
-using danling::concat;
 using danling::State;
+using danling::detail::concat;
 
 std::string shape_of(const at::Tensor& tensor) {
-  return concat(c10::toString(tensor.scalar_type()), " [", danling::join(tensor.sizes().vec()), "]");
+  return concat(c10::toString(tensor.scalar_type()), " [", danling::detail::join(tensor.sizes().vec()), "]");
 }
 
 std::string position_of(std::int64_t element, at::IntArrayRef sizes) {
@@ -26,7 +26,7 @@ std::string position_of(std::int64_t element, at::IntArrayRef sizes) {
     out[i] = element % sizes[i];
     element /= sizes[i];
   }
-  return danling::join(out);
+  return danling::detail::join(out);
 }
 
 std::string tensor_difference(const at::Tensor& a, const at::Tensor& b, const Tolerance& tolerance) {

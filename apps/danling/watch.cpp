@@ -18,11 +18,11 @@
 namespace danling_command {
 namespace {
 
-using danling::check;
-using danling::concat;
 using danling::ConfigError;
 using danling::HttpRequest;
 using danling::HttpResponse;
+using danling::detail::check;
+using danling::detail::concat;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kCommand = "danling watch";

@@ -77,11 +77,12 @@ class GptRunner : public dl::ParallelRunner {
     model = network;
     criterion = torch::nn::CrossEntropyLoss();
     if (config.experts > 0) {
-      dl::check<dl::ConfigError>(
-          config.parallel.axes.pipeline == 1, "gpt",
-          "expected 'experts: 0' with 'parallel.axes.pipeline', since the stage that computes the "
-          "loss lacks some experts; got ",
-          config.experts);
+      if (config.parallel.axes.pipeline != 1) {
+        throw dl::ConfigError(
+            "[gpt] expected 'experts: 0' with 'parallel.axes.pipeline', since the stage that computes the loss lacks "
+            "some experts; got " +
+            std::to_string(config.experts));
+      }
       criterion = [network](const at::Tensor& logits, const at::Tensor& targets) {
         const auto loss = torch::nn::functional::cross_entropy(logits, targets);
         return network->is_training() ? loss + network->auxiliary_loss() : loss;

@@ -67,7 +67,9 @@ class Passages {
       texts_.push_back(words_of(line.substr(line.rfind('\t') + 1)));
       labels_.push_back(std::stoll(line));
     }
-    dl::check<dl::DataError>(!texts_.empty(), "passages", "expected lines of text in ", file, ", got none");
+    if (texts_.empty()) {
+      throw dl::DataError("[passages] expected lines of text in " + file + ", got none");
+    }
   }
   std::int64_t size() const { return static_cast<std::int64_t>(texts_.size()); }
   dl::data::Sample get(std::int64_t index) const {

@@ -1,4 +1,4 @@
-#include "counters.hpp"
+#include <checkpoint/counters.hpp>
 
 #include <charconv>
 #include <system_error>

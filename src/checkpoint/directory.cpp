@@ -1,4 +1,4 @@
-#include "directory.hpp"
+#include <checkpoint/directory.hpp>
 
 #include <sys/stat.h>
 
@@ -18,10 +18,10 @@
 #include <danling/formats/safetensors.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "counters.hpp"
-#include "state_archive.hpp"
-#include "sync_file.hpp"
-#include "tensors/dtypes.hpp"
+#include <checkpoint/counters.hpp>
+#include <checkpoint/state_archive.hpp>
+#include <checkpoint/sync_file.hpp>
+#include <tensors/dtypes.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -11,8 +11,8 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/state/state.hpp>
 
-#include "directory_lock.hpp"
-#include "retention.hpp"
+#include <checkpoint/directory_lock.hpp>
+#include <checkpoint/retention.hpp>
 
 namespace danling::inline v0 {
 

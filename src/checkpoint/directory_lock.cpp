@@ -1,4 +1,4 @@
-#include "directory_lock.hpp"
+#include <checkpoint/directory_lock.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -5,8 +5,8 @@
 
 #include <danling/checkpoint/file_manager.hpp>
 
-#include "export_dtype.hpp"
-#include "identity.hpp"
+#include <checkpoint/export_dtype.hpp>
+#include <checkpoint/identity.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -14,10 +14,10 @@
 
 #include <danling/formats/pth.hpp>
 
-#include "memory.hpp"
-#include "nested_state.hpp"
-#include "state_archive.hpp"
-#include "tensors/dtypes.hpp"
+#include <checkpoint/memory.hpp>
+#include <checkpoint/nested_state.hpp>
+#include <checkpoint/state_archive.hpp>
+#include <tensors/dtypes.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -212,21 +212,21 @@ State load_state(const formats::PthReader& reader) {
     advise_huge_pages(destinations.back());
   }
   reader.read_storages(destinations);
-  return maps_as_nested(to_state(reader.tree(), storages));
+  return decode_nested(to_state(reader.tree(), storages));
 }
 
 }  // namespace
 
 void write_state(const State& state, formats::AtomicFile& out) {
   StorageTable storages;
-  const RecordTree records = to_records(nested_as_maps(state), storages, "", 0);
+  const RecordTree records = to_records(encode_nested(state), storages, "", 0);
   formats::write_pth(out, records, storages.sizes(),
                      [&](std::size_t number, const formats::PieceSink& sink) { storages.give(number, sink); });
 }
 
 std::string pack_state(const State& state) {
   StorageTable storages;
-  const RecordTree records = to_records(nested_as_maps(state), storages, "", 0);
+  const RecordTree records = to_records(encode_nested(state), storages, "", 0);
   const std::string tree = formats::write_pickle(records, storages.sizes());
   std::string out = concat(tree.size(), " ", tree);
   for (std::size_t i = 0; i < storages.sizes().size(); ++i) {
@@ -249,7 +249,7 @@ State unpack_state(std::string_view bytes) {
     storages.push_back(holder.storage());
     size += stored.size;
   }
-  return maps_as_nested(to_state(tree.tree, storages));
+  return decode_nested(to_state(tree.tree, storages));
 }
 
 void save_file(const State& state, const std::filesystem::path& path) {

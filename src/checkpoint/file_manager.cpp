@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "directory.hpp"
-#include "manager_options.hpp"
-#include "save_thread.hpp"
-#include "unwritten_state.hpp"
+#include <checkpoint/directory.hpp>
+#include <checkpoint/manager_options.hpp>
+#include <checkpoint/save_thread.hpp>
+#include <checkpoint/unwritten_state.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -9,13 +9,13 @@
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
+#include <danling/formats/detail/mapped_file.hpp>
+#include <danling/formats/detail/pickle.hpp>
 #include <danling/formats/file.hpp>
 #include <danling/formats/json_lines.hpp>
-#include <danling/formats/mapped_file.hpp>
-#include <danling/formats/pickle.hpp>
 
-#include "io_arrays.hpp"
+#include <checkpoint/io_arrays.hpp>
 
 namespace danling::inline v0 {
 namespace {

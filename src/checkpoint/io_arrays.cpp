@@ -1,4 +1,4 @@
-#include "io_arrays.hpp"
+#include <checkpoint/io_arrays.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
+#include <danling/formats/detail/mapped_file.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
+#include <danling/formats/detail/zip_writer.hpp>
 #include <danling/formats/file.hpp>
-#include <danling/formats/mapped_file.hpp>
 #include <danling/formats/npy.hpp>
 #include <danling/formats/table.hpp>
-#include <danling/formats/zip_reader.hpp>
-#include <danling/formats/zip_writer.hpp>
 
-#include "memory.hpp"
-#include "tensors/dtypes.hpp"
+#include <checkpoint/memory.hpp>
+#include <tensors/dtypes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

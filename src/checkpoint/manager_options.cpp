@@ -1,4 +1,4 @@
-#include "manager_options.hpp"
+#include <checkpoint/manager_options.hpp>
 
 #include <algorithm>
 #include <string_view>
@@ -7,7 +7,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
-#include "export_dtype.hpp"
+#include <checkpoint/export_dtype.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -8,8 +8,8 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/checkpoint/options.hpp>
 
-#include "directory.hpp"
-#include "retention.hpp"
+#include <checkpoint/directory.hpp>
+#include <checkpoint/retention.hpp>
 
 namespace danling::inline v0::detail {
 

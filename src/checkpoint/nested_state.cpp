@@ -1,4 +1,4 @@
-#include "nested_state.hpp"
+#include <checkpoint/nested_state.hpp>
 
 #include <algorithm>
 #include <array>
@@ -192,9 +192,9 @@ State join_names(const State::Map& flat) {
 
 }  // namespace
 
-State nested_as_maps(const State& state) { return has_nested(state) ? convert(state) : state; }
+State encode_nested(const State& state) { return has_nested(state) ? convert(state) : state; }
 
-State maps_as_nested(State state) {
+State decode_nested(State state) {
   if (!has_marker(state)) {
     return state;
   }

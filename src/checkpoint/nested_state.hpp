@@ -9,10 +9,10 @@ namespace danling::inline v0 {
 /// [batch + 1], the first row of each element), `shapes` (int64 [batch, rank]), `nested_tensor` (int64 [4 + n]: version
 /// 1, batch-first flag, mask value of padding, number n of ragged dimensions, these dimensions), and `padding_value`
 /// (float64). Returns the state itself if it has none.
-State nested_as_maps(const State& state);
+State encode_nested(const State& state);
 
 /// The inverse. `state` may also hold these tensors under joined names ("x.values"), as safetensors files do.
 /// @throws CheckpointError when such a map contradicts itself
-State maps_as_nested(State state);
+State decode_nested(State state);
 
 }  // namespace danling::inline v0

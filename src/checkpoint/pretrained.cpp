@@ -11,7 +11,7 @@
 
 #include <danling/checkpoint/weights.hpp>
 
-#include "identity.hpp"
+#include <checkpoint/identity.hpp>
 
 namespace danling::inline v0 {
 namespace {

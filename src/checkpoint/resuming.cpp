@@ -6,8 +6,8 @@
 #include <danling/checkpoint/file.hpp>
 #include <danling/formats/file.hpp>
 
-#include "counters.hpp"
-#include "directory.hpp"
+#include <checkpoint/counters.hpp>
+#include <checkpoint/directory.hpp>
 
 namespace danling::inline v0 {
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-#include "retention.hpp"
+#include <checkpoint/retention.hpp>
 
 #include <algorithm>
 #include <cmath>

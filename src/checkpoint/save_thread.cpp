@@ -1,4 +1,4 @@
-#include "save_thread.hpp"
+#include <checkpoint/save_thread.hpp>
 
 #include <pthread.h>
 
@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "staging.hpp"
+#include <checkpoint/staging.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -4,13 +4,13 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 
-#include "memory.hpp"
-#include "nested_state.hpp"
-#include "sharded_plan.hpp"
-#include "sharded_write.hpp"
-#include "tensors/dtypes.hpp"
+#include <checkpoint/memory.hpp>
+#include <checkpoint/nested_state.hpp>
+#include <checkpoint/sharded_plan.hpp>
+#include <checkpoint/sharded_write.hpp>
+#include <tensors/dtypes.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -157,7 +157,7 @@ State load_sharded(const fs::path& checkpoint, const ShardSelector& wanted) {
     check<CheckpointError>(reader.manifest() || reader.find(formats::dcp_tree_name) == nullptr, "checkpoint.read",
                            "expected a manifest, got none: the save was not completed (directory ",
                            quote(directory.string()), ")");
-    return maps_as_nested(ShardLoader(reader, wanted).load(tree));
+    return decode_nested(ShardLoader(reader, wanted).load(tree));
   });
 }
 

@@ -1,4 +1,4 @@
-#include "sharded_directory.hpp"
+#include <checkpoint/sharded_directory.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -10,10 +10,10 @@
 
 #include <danling/checkpoint/sharded.hpp>
 #include <danling/core/error.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 #include <danling/formats/file.hpp>
 
-#include "counters.hpp"
+#include <checkpoint/counters.hpp>
 
 namespace danling::inline v0 {
 namespace {

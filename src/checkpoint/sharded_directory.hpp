@@ -7,11 +7,11 @@
 #include <vector>
 
 #include <danling/checkpoint/manager.hpp>
-#include <danling/formats/dcp_manifest.hpp>
+#include <danling/formats/detail/dcp_manifest.hpp>
 
-#include "directory.hpp"
-#include "directory_lock.hpp"
-#include "retention.hpp"
+#include <checkpoint/directory.hpp>
+#include <checkpoint/directory_lock.hpp>
+#include <checkpoint/retention.hpp>
 
 namespace danling::inline v0 {
 

@@ -7,10 +7,10 @@
 
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/core/error.hpp>
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 
-#include "sharded_manager_impl.hpp"
-#include "staging.hpp"
+#include <checkpoint/sharded_manager_impl.hpp>
+#include <checkpoint/staging.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <danling/checkpoint/sharded_manager.hpp>
 
-#include "manager_options.hpp"
-#include "save_thread.hpp"
-#include "sharded_session.hpp"
+#include <checkpoint/manager_options.hpp>
+#include <checkpoint/save_thread.hpp>
+#include <checkpoint/sharded_session.hpp>
 
 namespace danling::inline v0 {
 

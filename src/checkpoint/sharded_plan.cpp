@@ -1,4 +1,4 @@
-#include "sharded_plan.hpp"
+#include <checkpoint/sharded_plan.hpp>
 
 #include <algorithm>
 #include <map>
@@ -9,11 +9,11 @@
 
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
-#include <danling/formats/dcp_manifest.hpp>
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/dcp_manifest.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
-#include "nested_state.hpp"
-#include "tensors/dtypes.hpp"
+#include <checkpoint/nested_state.hpp>
+#include <tensors/dtypes.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -190,7 +190,7 @@ RecordTree to_record_tree(const State& state) {
                               : RecordTree();
 }
 
-SavePlan take_apart(const ShardedState& state) { return Dismantler({nested_as_maps(state.state), state.places}).plan_; }
+SavePlan take_apart(const ShardedState& state) { return Dismantler({encode_nested(state.state), state.places}).plan_; }
 
 std::vector<ShardValue> leaves_of_values(const RecordTree& values, const std::vector<std::string>& tensors) {
   const std::unordered_set<std::string> names(tensors.begin(), tensors.end());

@@ -8,8 +8,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/checkpoint/sharded.hpp>
-#include <danling/formats/dcp_metadata.hpp>
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/dcp_metadata.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling::inline v0 {
 

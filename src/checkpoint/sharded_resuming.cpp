@@ -8,11 +8,11 @@
 
 #include <danling/checkpoint/weights.hpp>
 #include <danling/core/error.hpp>
+#include <danling/formats/detail/pickle.hpp>
 #include <danling/formats/file.hpp>
-#include <danling/formats/pickle.hpp>
 
-#include "counters.hpp"
-#include "sharded_manager_impl.hpp"
+#include <checkpoint/counters.hpp>
+#include <checkpoint/sharded_manager_impl.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,4 +1,4 @@
-#include "sharded_session.hpp"
+#include <checkpoint/sharded_session.hpp>
 
 #include <algorithm>
 #include <array>
@@ -8,12 +8,12 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
+#include <danling/formats/detail/pickle.hpp>
 #include <danling/formats/file.hpp>
-#include <danling/formats/pickle.hpp>
 #include <danling/formats/safetensors.hpp>
 
-#include "sync_file.hpp"
+#include <checkpoint/sync_file.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -11,9 +11,9 @@
 
 #include <danling/distributed/group.hpp>
 
-#include "directory.hpp"
-#include "sharded_directory.hpp"
-#include "sharded_write.hpp"
+#include <checkpoint/directory.hpp>
+#include <checkpoint/sharded_directory.hpp>
+#include <checkpoint/sharded_write.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "sharded_write.hpp"
+#include <checkpoint/sharded_write.hpp>
 
 #include <algorithm>
 #include <thread>
@@ -9,11 +9,11 @@
 #include <ATen/ops/empty.h>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/dcp_file.hpp>
+#include <danling/formats/detail/dcp_file.hpp>
+#include <danling/formats/detail/pickle.hpp>
 #include <danling/formats/file.hpp>
-#include <danling/formats/pickle.hpp>
 
-#include "counters.hpp"
+#include <checkpoint/counters.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <danling/formats/dcp_manifest.hpp>
-#include <danling/formats/dcp_metadata.hpp>
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/dcp_manifest.hpp>
+#include <danling/formats/detail/dcp_metadata.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
-#include "sharded_plan.hpp"
+#include <checkpoint/sharded_plan.hpp>
 
 namespace danling::inline v0 {
 

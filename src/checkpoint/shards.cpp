@@ -1,4 +1,4 @@
-#include "shards.hpp"
+#include <checkpoint/shards.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "staging.hpp"
+#include <checkpoint/staging.hpp>
 
 #include <sys/mman.h>
 #ifdef __SSE2__
@@ -17,8 +17,8 @@
 #include <c10/core/Storage.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <checkpoint/nested_state.hpp>
 #include <tensors/workers.hpp>
-#include "nested_state.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -157,7 +157,7 @@ c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardI
 }  // namespace
 
 State StagingBuffer::stage(const State& source, bool pinned) {
-  const State state = nested_as_maps(source);
+  const State state = encode_nested(source);
   Plan plan;
   plan.add(state);
   std::vector<c10::Device> devices;

@@ -1,10 +1,10 @@
-#include "unwritten_state.hpp"
+#include <checkpoint/unwritten_state.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
-#include "staging.hpp"
+#include <checkpoint/staging.hpp>
 
 namespace danling::inline v0 {
 namespace {

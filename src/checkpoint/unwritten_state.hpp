@@ -7,7 +7,7 @@
 
 #include <danling/state/state.hpp>
 
-#include "directory.hpp"
+#include <checkpoint/directory.hpp>
 
 namespace danling::inline v0 {
 

@@ -10,11 +10,11 @@
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/sharded.hpp>
 
-#include "identity.hpp"
-#include "memory.hpp"
-#include "nested_state.hpp"
-#include "shards.hpp"
-#include "tensors/dtypes.hpp"
+#include <checkpoint/identity.hpp>
+#include <checkpoint/memory.hpp>
+#include <checkpoint/nested_state.hpp>
+#include <checkpoint/shards.hpp>
+#include <tensors/dtypes.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -68,7 +68,7 @@ State load_tensors(const formats::SafetensorsReader& reader) {
   for (const auto& [name, target] : reader.aliases()) {
     out.set(name, out.at(target).tensor());
   }
-  return maps_as_nested(std::move(out));
+  return decode_nested(std::move(out));
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ State load_tensors(const formats::SafetensorsReader& reader) {
 void save_safetensors(const State& weights, const std::filesystem::path& path, SafetensorsMetadata metadata) {
   check<CheckpointError>(weights.is_map(), "checkpoint.write", "expected a map of tensors, got ", weights.kind());
   Weights named;
-  flatten(nested_as_maps(weights), "", named);
+  flatten(encode_nested(weights), "", named);
   metadata.try_emplace("format", "pt");
 
   std::map<TensorIdentity, std::string> written;

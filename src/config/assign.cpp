@@ -1,15 +1,15 @@
 // Assigns nodes to fields, with the checks that report a position in the source.
-#include "config/assign.hpp"
+#include <config/assign.hpp>
 
 #include <algorithm>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
-#include "config/number.hpp"
+#include <config/number.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

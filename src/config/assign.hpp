@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "config/field_spec.hpp"
-#include "config/node.hpp"
+#include <config/field_spec.hpp>
+#include <config/node.hpp>
 
 namespace danling::inline v0::detail {
 

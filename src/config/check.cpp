@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <danling/config/config.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
-#include "config/field_spec.hpp"
+#include <config/field_spec.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

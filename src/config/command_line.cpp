@@ -5,8 +5,8 @@
 #include <danling/core/error.hpp>
 #include <iostream>
 
-#include "config/assign.hpp"
-#include "config/number.hpp"
+#include <config/assign.hpp>
+#include <config/number.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "config/field_spec.hpp"
-#include "config/number.hpp"
+#include <config/field_spec.hpp>
+#include <config/number.hpp>
 
 namespace danling::inline v0 {
 

@@ -6,7 +6,7 @@
 #include <danling/config/config.hpp>
 #include <utility>
 
-#include "config/field_spec.hpp"
+#include <config/field_spec.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

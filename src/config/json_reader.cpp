@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "config/node.hpp"
+#include <config/node.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <string>
 
-#include "config/assign.hpp"
-#include "config/node.hpp"
+#include <config/assign.hpp>
+#include <config/node.hpp>
 
 namespace danling::inline v0 {
 namespace {

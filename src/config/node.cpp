@@ -1,9 +1,9 @@
 // Node: the content of a config source before it is assigned to fields.
-#include "config/node.hpp"
+#include <config/node.hpp>
 
 #include <danling/core/error.hpp>
 
-#include "config/number.hpp"
+#include <config/number.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,5 +1,5 @@
 // Parses numbers and words; accepts only whole texts.
-#include "config/number.hpp"
+#include <config/number.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,8 +4,8 @@
 #include <danling/core/error.hpp>
 #include <map>
 
-#include "config/assign.hpp"
-#include "config/field_spec.hpp"
+#include <config/assign.hpp>
+#include <config/field_spec.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

@@ -9,8 +9,8 @@
 #include <sstream>
 #include <utility>
 
-#include "config/node.hpp"
-#include "config/number.hpp"
+#include <config/node.hpp>
+#include <config/number.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,8 +1,8 @@
 // Reads YAML text into trees, without a field list for the types of scalars.
 #include <danling/config/tree.hpp>
 
-#include "config/node.hpp"
-#include "config/number.hpp"
+#include <config/node.hpp>
+#include <config/number.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <danling/config/tree.hpp>
 
-#include "config/field_spec.hpp"
-#include "config/number.hpp"
+#include <config/field_spec.hpp>
+#include <config/number.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

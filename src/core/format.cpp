@@ -41,7 +41,7 @@ std::string to_text(std::int64_t value) { return std::to_string(value); }
 
 std::string to_text(std::uint64_t value) { return std::to_string(value); }
 
-std::string quote(std::string_view text) {
+std::string detail::quote(std::string_view text) {
   static constexpr std::string_view digits = "0123456789abcdef";
   std::string out = "'";
   for (const char c : text) {

@@ -1,4 +1,4 @@
-#include "core/removed_file.hpp"
+#include <core/removed_file.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <array>
 #include <cerrno>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0::detail {
 

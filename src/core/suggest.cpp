@@ -1,11 +1,11 @@
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 
 #include <algorithm>
 #include <vector>
 
 #include <danling/core/format.hpp>
 
-namespace danling::inline v0 {
+namespace danling::inline v0::detail {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   // Three rolling rows of the optimal string alignment distance.
@@ -53,4 +53,4 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
   return found ? concat("; did you mean ", quote(*found), "?") : std::string();
 }
 
-}  // namespace danling::inline v0
+}  // namespace danling::inline v0::detail

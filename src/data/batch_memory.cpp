@@ -1,4 +1,4 @@
-#include "data/batch_memory.hpp"
+#include <data/batch_memory.hpp>
 
 #include <sys/mman.h>
 

@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
-#include "data/batch_memory.hpp"
+#include <data/batch_memory.hpp>
 
 namespace danling::inline v0::data {
 

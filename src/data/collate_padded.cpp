@@ -9,7 +9,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/collate.hpp>
-#include <danling/tensors/loss_targets.hpp>
+#include <danling/tensors/detail/loss_targets.hpp>
 
 namespace danling::inline v0::data {
 

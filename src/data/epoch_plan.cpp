@@ -1,4 +1,4 @@
-#include "data/epoch_plan.hpp"
+#include <data/epoch_plan.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -8,7 +8,7 @@
 #include <danling/data/batch_sampler.hpp>
 #include <danling/data/shard.hpp>
 
-#include "data/ranges.hpp"
+#include <data/ranges.hpp>
 
 namespace danling::inline v0::data::detail {
 

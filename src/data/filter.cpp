@@ -4,7 +4,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "formats/parallel.hpp"
+#include <formats/parallel.hpp>
 
 namespace danling::inline v0::data::detail {
 

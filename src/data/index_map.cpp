@@ -71,7 +71,7 @@ std::vector<std::int64_t> counts_of(std::vector<double> fractions, std::int64_t 
 
 }  // namespace
 
-std::vector<std::int64_t> PartSizes::counts(std::int64_t size) const {
+std::vector<std::int64_t> SplitSizes::counts(std::int64_t size) const {
   check<DataError>(!sizes_.empty(), "data.split", "expected at least one part, got none");
   std::vector<std::int64_t> counts;
   std::vector<double> fractions;
@@ -94,7 +94,7 @@ std::vector<std::int64_t> PartSizes::counts(std::int64_t size) const {
   return counts;
 }
 
-std::vector<IndexMap> detail::random_parts(const PartSizes& sizes, std::int64_t dataset_size, std::uint64_t seed) {
+std::vector<IndexMap> detail::random_parts(const SplitSizes& sizes, std::int64_t dataset_size, std::uint64_t seed) {
   const Permutation order(dataset_size, order_key(seed, 0, "danling.data.split"));
   std::vector<IndexMap> parts;
   std::int64_t begin = 0;

@@ -1,5 +1,5 @@
 // Compiled with -ffp-contract=off: otherwise the compiler may fuse a product and a sum, which rounds only once.
-#include "data/kernels.hpp"
+#include <data/kernels.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -9,8 +9,8 @@
 #include <danling/core/error.hpp>
 #include <danling/data/permutation.hpp>
 
-#include "data/loader_engine.hpp"
-#include "data/loader_workers.hpp"
+#include <data/loader_engine.hpp>
+#include <data/loader_workers.hpp>
 
 namespace danling::inline v0::data {
 

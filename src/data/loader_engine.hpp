@@ -10,12 +10,12 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
-#include <danling/data/batch_reader.hpp>
+#include <danling/data/detail/batch_reader.hpp>
 #include <danling/data/loader_options.hpp>
 
-#include "data/loader_pipeline.hpp"
-#include "data/loader_planner.hpp"
-#include "data/source_claim.hpp"
+#include <data/loader_pipeline.hpp>
+#include <data/loader_planner.hpp>
+#include <data/source_claim.hpp>
 
 namespace danling::inline v0::data::detail {
 

@@ -4,7 +4,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "data/loader_engine.hpp"
+#include <data/loader_engine.hpp>
 
 namespace danling::inline v0::data {
 

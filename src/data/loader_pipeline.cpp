@@ -1,4 +1,4 @@
-#include "data/loader_pipeline.hpp"
+#include <data/loader_pipeline.hpp>
 
 #include <utility>
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include <danling/data/batch_reader.hpp>
+#include <danling/data/detail/batch_reader.hpp>
 
-#include "data/loader_planner.hpp"
+#include <data/loader_planner.hpp>
 
 namespace danling::inline v0::data::detail {
 

@@ -1,4 +1,4 @@
-#include "data/loader_planner.hpp"
+#include <data/loader_planner.hpp>
 
 #include <algorithm>
 #include <cctype>

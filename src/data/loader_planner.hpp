@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include <danling/data/batch_reader.hpp>
 #include <danling/data/batch_sampler.hpp>
+#include <danling/data/detail/batch_reader.hpp>
 #include <danling/data/random.hpp>
 #include <danling/data/sampler.hpp>
 
-#include "data/epoch_plan.hpp"
+#include <data/epoch_plan.hpp>
 
 namespace danling::inline v0::data::detail {
 

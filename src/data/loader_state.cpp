@@ -9,7 +9,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/loader_base.hpp>
 
-#include "data/loader_engine.hpp"
+#include <data/loader_engine.hpp>
 
 namespace danling::inline v0::data {
 

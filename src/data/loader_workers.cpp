@@ -1,4 +1,4 @@
-#include "data/loader_workers.hpp"
+#include <data/loader_workers.hpp>
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/throw_if_cancelled.hpp>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0::data {
 
@@ -89,8 +89,8 @@ void WorkerPipeline::start_threads() {
   } catch (const std::system_error& error) {
     const std::size_t started = threads_.size();
     join_threads();
-    danling::fail<StateError>("data.loader", "expected to start ", options_.num_workers, " workers, got ", started,
-                              ": ", error.what());
+    danling::detail::fail<StateError>("data.loader", "expected to start ", options_.num_workers, " workers, got ",
+                                      started, ": ", error.what());
   }
 }
 

@@ -12,7 +12,7 @@
 
 #include <c10/core/Device.h>
 
-#include "data/loader_pipeline.hpp"
+#include <data/loader_pipeline.hpp>
 
 namespace danling::inline v0::data::detail {
 

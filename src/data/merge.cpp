@@ -9,7 +9,7 @@
 #include <danling/data/collate.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "data/columns.hpp"
+#include <data/columns.hpp>
 
 namespace danling::inline v0::data::detail {
 

@@ -1,4 +1,4 @@
-#include <danling/data/offsets.hpp>
+#include <danling/data/detail/offsets.hpp>
 
 #include <algorithm>
 #include <limits>

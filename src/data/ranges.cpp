@@ -1,4 +1,4 @@
-#include "data/ranges.hpp"
+#include <data/ranges.hpp>
 
 #include <algorithm>
 #include <limits>

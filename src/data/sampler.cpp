@@ -5,7 +5,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/random.hpp>
 
-#include "data/sampler_state.hpp"
+#include <data/sampler_state.hpp>
 
 namespace danling::inline v0::data {
 

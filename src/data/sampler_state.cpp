@@ -1,4 +1,4 @@
-#include "data/sampler_state.hpp"
+#include <data/sampler_state.hpp>
 
 #include <bit>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "data/source_claim.hpp"
+#include <data/source_claim.hpp>
 
 #include <mutex>
 #include <unordered_set>

@@ -4,7 +4,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "data/loader_planner.hpp"
+#include <data/loader_planner.hpp>
 
 namespace danling::inline v0::data::detail {
 

@@ -5,8 +5,8 @@
 #include <ATen/ops/index_select.h>
 
 #include <danling/core/error.hpp>
-#include "data/batch_memory.hpp"
-#include "data/kernels.hpp"
+#include <data/batch_memory.hpp>
+#include <data/kernels.hpp>
 
 namespace danling::inline v0::data {
 

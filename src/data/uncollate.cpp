@@ -5,7 +5,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/collate.hpp>
 
-#include "data/columns.hpp"
+#include <data/columns.hpp>
 
 namespace danling::inline v0::data {
 

@@ -9,7 +9,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "data/sampler_state.hpp"
+#include <data/sampler_state.hpp>
 
 namespace danling::inline v0::data {
 

@@ -1,4 +1,4 @@
-#include "distributed/bucket_exchange.hpp"
+#include <distributed/bucket_exchange.hpp>
 
 #include <algorithm>
 #include <utility>

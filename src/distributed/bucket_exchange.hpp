@@ -10,7 +10,7 @@
 
 #include <danling/distributed/group.hpp>
 
-#include "distributed/sum_tree.hpp"
+#include <distributed/sum_tree.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -108,7 +108,7 @@ void decline_gloo(const ProcessIdentity& identity, std::string_view reason,
     const Deadline deadline = std::chrono::steady_clock::now() + timeout;
     const Meeting meeting = open_meeting(identity, timeout, deadline);
     const auto store = meeting.prefixed(prefix_of(identity, joined));
-    decline_roll(*store, meeting, identity, reason, timeout, deadline);
+    report_failed_rank(*store, meeting, identity, reason, timeout, deadline);
   } catch (const std::exception&) {  // the caller reports the error for which it declined
   }
 }
@@ -121,7 +121,7 @@ Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& opt
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   const Meeting meeting = open_meeting(identity, options.timeout, deadline);
   const auto store = meeting.prefixed(prefix);
-  call_roll(*store, meeting, identity, options.timeout, deadline);
+  wait_for_all_ranks(*store, meeting, identity, options.timeout, deadline);
   store->setTimeout(options.timeout);
 
   const std::string host = options.host.empty() ? address_towards(meeting.host, meeting.port) : options.host;
@@ -138,11 +138,12 @@ Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& opt
       }
       store->wait(done, options.timeout);
     }
-    share_store(connection, store, host, options.timeout,
-                {.rank = identity.rank,
-                 .size = identity.world_size,
-                 .serves = identity.rank == 0 && !identity.launcher_listens,
-                 .server = identity.launcher_listens ? concat("the launcher's store at ", meeting.address) : "rank 0"});
+    share_store(
+        connection, store, host, options.timeout,
+        {.rank = identity.rank,
+         .size = identity.world_size,
+         .serves = identity.rank == 0 && !identity.launcher_hosts_store,
+         .server = identity.launcher_hosts_store ? concat("the launcher's store at ", meeting.address) : "rank 0"});
     return connection;
   } catch (const std::exception& error) {
     fail<DistributedError>("group.connect", "expected rank ", identity.rank, " of ", identity.world_size, " at ",

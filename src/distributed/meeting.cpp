@@ -120,7 +120,7 @@ Meeting visit(const ProcessIdentity& identity, const std::string& host, int port
     out.store = connect_store(out.host, port, std::max(time_left(deadline), milliseconds(1)));
   } catch (const std::exception& error) {
     fail<DistributedError>(connect_where, "expected rank ", identity.rank, " to reach ",
-                           identity.launcher_listens ? "the launcher" : "rank 0", " at ", out.address, " within ",
+                           identity.launcher_hosts_store ? "the launcher" : "rank 0", " at ", out.address, " within ",
                            seconds_text(timeout), ", got: ", reason_of(error),
                            "; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT");
   }
@@ -226,7 +226,7 @@ Meeting open_meeting(const ProcessIdentity& identity, milliseconds timeout, Dead
   if (!local.empty()) {
     return meet_by_name(identity, name, timeout, deadline);
   }
-  if (identity.rank != 0 || identity.launcher_listens) {
+  if (identity.rank != 0 || identity.launcher_hosts_store) {
     return visit(identity, identity.master_address, identity.master_port, timeout, deadline);
   }
   Meeting out = serve(name, identity.master_address, identity.master_port, timeout, deadline);

@@ -44,13 +44,13 @@ Meeting open_meeting(const ProcessIdentity& identity, std::chrono::milliseconds 
 /// Waits until every rank has joined exactly once, with the same world size and job. Otherwise all ranks that have
 /// joined throw by the deadline, naming the same ranks.
 /// @throws DistributedError
-void call_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
-               std::chrono::milliseconds timeout, Deadline deadline);
+void wait_for_all_ranks(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
+                        std::chrono::milliseconds timeout, Deadline deadline);
 
-/// Called instead of `call_roll` by a process that cannot join: the other ranks throw with `reason`. Rank 0 waits until
-/// they have read it. @throws DistributedError as above
-void decline_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, std::string_view reason,
-                  std::chrono::milliseconds timeout, Deadline deadline);
+/// Called instead of `wait_for_all_ranks` by a process that cannot join: the other ranks throw with `reason`. Rank 0
+/// waits until they have read it. @throws DistributedError as above
+void report_failed_rank(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
+                        std::string_view reason, std::chrono::milliseconds timeout, Deadline deadline);
 
 /// Component and operation in the messages of this part.
 constexpr const char* connect_where = "group.connect";

@@ -1,4 +1,4 @@
-#include "distributed/powersgd.hpp"
+#include <distributed/powersgd.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -9,7 +9,7 @@
 #include <danling/distributed/powersgd.hpp>
 #include <danling/distributed/reducer.hpp>
 
-#include "distributed/bucket_exchange.hpp"
+#include <distributed/bucket_exchange.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -245,7 +245,7 @@ ProcessIdentity read_process_identity(const Environment& environment) {
   ProcessIdentity identity;
   identity.master_address = read.text("MASTER_ADDR").value_or("");
   identity.master_port = read.number("MASTER_PORT", 1, 65535).value_or(0);
-  identity.launcher_listens = read.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  identity.launcher_hosts_store = read.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   identity.restart_count = read.number("TORCHELASTIC_RESTART_COUNT", 0, unlimited).value_or(0);
   const Claim claim = choose_claim(read);
   if (claim.empty()) {

@@ -45,7 +45,7 @@ const RankReport* first_failure(const RankReports& reports) {
 }
 
 /// Returns ranks of the first group without a report.
-std::vector<std::int64_t> unheard(const RankReports& reports, const RankReport& of) {
+std::vector<std::int64_t> ranks_without_report(const RankReports& reports, const RankReport& of) {
   std::vector<std::int64_t> out;
   for (const Place& place : of.places) {
     for (const std::int64_t rank : place.ranks) {
@@ -160,7 +160,8 @@ std::string explain(const RankReports& reports) {
   }
   // The awaited ranks may wait for another rank themselves, and close their connections after a timeout.
   if (silent.empty()) {
-    if (const std::vector<std::int64_t> others_silent = unheard(reports, *failure); !others_silent.empty()) {
+    if (const std::vector<std::int64_t> others_silent = ranks_without_report(reports, *failure);
+        !others_silent.empty()) {
       sentences.push_back(
           concat(ranks_text(others_silent), others_silent.size() == 1 ? " does not answer" : " do not answer"));
     }

@@ -7,7 +7,7 @@
 
 #include <danling/tape/observer.hpp>
 
-#include "distributed/reducer_impl.hpp"
+#include <distributed/reducer_impl.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -2,7 +2,7 @@
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/zeros.h>
 
-#include "distributed/reducer_impl.hpp"
+#include <distributed/reducer_impl.hpp>
 
 namespace danling::inline v0 {
 namespace {

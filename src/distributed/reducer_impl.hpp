@@ -14,8 +14,8 @@
 #include <danling/core/error.hpp>
 #include <danling/distributed/reducer.hpp>
 
-#include "distributed/bucket_exchange.hpp"
-#include "distributed/powersgd.hpp"
+#include <distributed/bucket_exchange.hpp>
+#include <distributed/powersgd.hpp>
 
 namespace danling::inline v0 {
 

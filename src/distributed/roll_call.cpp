@@ -210,7 +210,7 @@ class Roll {
   void require_store() const {
     check_no_signal();
     if (meeting_.lifeline.open() && wait_for(meeting_.lifeline, {})) {
-      throw std::runtime_error(identity_.launcher_listens ? "the launcher has ended" : "rank 0 has ended");
+      throw std::runtime_error(identity_.launcher_hosts_store ? "the launcher has ended" : "rank 0 has ended");
     }
   }
 
@@ -244,7 +244,7 @@ class Roll {
       for (int rank = 1; rank < identity_.world_size; ++rank) {
         others += !some_missing || store_.check({here_key(rank)}) ? 1 : 0;
       }
-      while (!identity_.launcher_listens && std::chrono::steady_clock::now() < last &&
+      while (!identity_.launcher_hosts_store && std::chrono::steady_clock::now() < last &&
              store_.add(heard_key, 0) < others) {
         pause_for(milliseconds(10));
       }
@@ -272,13 +272,13 @@ class Roll {
 
 }  // namespace
 
-void call_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, milliseconds timeout,
-               Deadline deadline) {
+void wait_for_all_ranks(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
+                        milliseconds timeout, Deadline deadline) {
   Roll(store, meeting, identity, timeout, deadline).call();
 }
 
-void decline_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, std::string_view reason,
-                  milliseconds timeout, Deadline deadline) {
+void report_failed_rank(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
+                        std::string_view reason, milliseconds timeout, Deadline deadline) {
   Roll(store, meeting, identity, timeout, deadline).decline(reason);
 }
 

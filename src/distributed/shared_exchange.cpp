@@ -10,8 +10,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "distributed/bucket_exchange.hpp"
-#include "distributed/shared_memory.hpp"
+#include <distributed/bucket_exchange.hpp>
+#include <distributed/shared_memory.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

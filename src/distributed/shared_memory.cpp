@@ -1,4 +1,4 @@
-#include "distributed/shared_memory.hpp"
+#include <distributed/shared_memory.hpp>
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -18,8 +18,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "distributed/group_impl.hpp"
-#include "distributed/watch.hpp"
+#include <distributed/group_impl.hpp>
+#include <distributed/watch.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "distributed/shared_wire.hpp"
+#include <distributed/shared_wire.hpp>
 
 #include <cstdint>
 #include <cstring>

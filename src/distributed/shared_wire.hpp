@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "distributed/shared_memory.hpp"
-#include "distributed/wire.hpp"
+#include <distributed/shared_memory.hpp>
+#include <distributed/wire.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "distributed/sum_tree.hpp"
+#include <distributed/sum_tree.hpp>
 
 #include <algorithm>
 #include <bit>

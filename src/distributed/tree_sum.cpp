@@ -1,4 +1,4 @@
-#include "distributed/tree_sum.hpp"
+#include <distributed/tree_sum.hpp>
 
 #include <algorithm>
 #include <utility>

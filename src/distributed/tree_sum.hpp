@@ -11,8 +11,8 @@
 
 #include <danling/distributed/group.hpp>
 
-#include "distributed/bucket_exchange.hpp"
-#include "distributed/sum_tree.hpp"
+#include <distributed/bucket_exchange.hpp>
+#include <distributed/sum_tree.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -13,10 +13,10 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
 
-#include "core/signal_mask.hpp"
-#include "side_thread.hpp"
-#include "system_error.hpp"
-#include "temporary_name.hpp"
+#include <core/signal_mask.hpp>
+#include <formats/side_thread.hpp>
+#include <formats/system_error.hpp>
+#include <formats/temporary_name.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -7,11 +7,11 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/table.hpp>
 
-#include "csv_fields.hpp"
-#include "csv_rows.hpp"
-#include "parallel.hpp"
-#include "table_blocks.hpp"
-#include "text_file.hpp"
+#include <formats/csv_fields.hpp>
+#include <formats/csv_rows.hpp>
+#include <formats/parallel.hpp>
+#include <formats/table_blocks.hpp>
+#include <formats/text_file.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

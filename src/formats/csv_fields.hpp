@@ -12,7 +12,7 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/table.hpp>
 
-#include "byte_mask.hpp"
+#include <formats/byte_mask.hpp>
 
 namespace danling::inline v0::formats {
 
@@ -71,7 +71,7 @@ class CsvFields {
 
   template <class... Parts>
   [[noreturn]] void refuse(std::uint64_t line, const Parts&... parts) const {
-    fail<DataError>("data.csv", parts..., " (file ", danling::quote(file_), ", line ", line, ")");
+    fail<DataError>("data.csv", parts..., " (file ", danling::detail::quote(file_), ", line ", line, ")");
   }
 
  private:
@@ -125,7 +125,7 @@ class CsvFields {
       const char* const mark = next_mark();
       if (mark == end_) {
         at_ = end_;
-        refuse(begin_line, "expected a ", danling::quote(std::string_view(&quote_, 1)),
+        refuse(begin_line, "expected a ", danling::detail::quote(std::string_view(&quote_, 1)),
                " that closes a field, got the end of the file");
       }
       if (*mark == '\n' || (*mark == '\r' && (end_ - mark == 1 || mark[1] != '\n'))) {
@@ -149,7 +149,7 @@ class CsvFields {
     if (at_ < end_ && *at_ != separator_ && *at_ != '\n' && *at_ != '\r') {
       const std::size_t rest = std::min<std::size_t>(static_cast<std::size_t>(end_ - at_), 20);
       refuse(line_, "expected a separator or the end of the line after a closing quote, got ",
-             danling::quote(std::string_view(at_, rest)));
+             danling::detail::quote(std::string_view(at_, rest)));
     }
     next_mark();
     end_field();

@@ -1,13 +1,13 @@
-#include "csv_rows.hpp"
+#include <formats/csv_rows.hpp>
 
 #include <charconv>
 #include <cstring>
 
 #include <danling/core/error.hpp>
 
-#include "decimal.hpp"
-#include "text_file.hpp"
-#include "utf8.hpp"
+#include <formats/decimal.hpp>
+#include <formats/text_file.hpp>
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::formats {
 namespace {
@@ -232,7 +232,8 @@ void CsvRows::add(const CsvFields& fields, std::size_t c, std::string_view field
   }
   if (builder.declared()) {
     fields.refuse(fields.row_line(), "expected a value of ", formats::name(*builder.type()), ", got ",
-                  danling::quote(field.substr(0, 60)), " in column ", danling::quote(source_.names[c].substr(0, 60)));
+                  danling::detail::quote(field.substr(0, 60)), " in column ",
+                  danling::detail::quote(source_.names[c].substr(0, 60)));
   }
   note(column, kind_of(text), fields.row_line(), field);
   if (builder.size() == 0) {

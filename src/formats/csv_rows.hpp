@@ -12,8 +12,8 @@
 
 #include <danling/formats/table.hpp>
 
-#include "csv_fields.hpp"
-#include "table_builder.hpp"
+#include <formats/csv_fields.hpp>
+#include <formats/table_builder.hpp>
 
 namespace danling::inline v0::formats {
 

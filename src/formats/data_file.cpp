@@ -1,4 +1,4 @@
-#include "data_file.hpp"
+#include <formats/data_file.hpp>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,14 +1,14 @@
-#include <danling/formats/dcp_file.hpp>
+#include <danling/formats/detail/dcp_file.hpp>
 
 #include <algorithm>
 #include <array>
 #include <string>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
-#include <danling/formats/zip_writer.hpp>
+#include <danling/formats/detail/pickle.hpp>
+#include <danling/formats/detail/zip_writer.hpp>
 
-#include "little_endian.hpp"
+#include <formats/little_endian.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -1,4 +1,4 @@
-#include <danling/formats/dcp_manifest.hpp>
+#include <danling/formats/detail/dcp_manifest.hpp>
 
 #include <cmath>
 #include <span>

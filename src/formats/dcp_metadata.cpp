@@ -1,4 +1,4 @@
-#include <danling/formats/dcp_metadata.hpp>
+#include <danling/formats/detail/dcp_metadata.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -9,9 +9,9 @@
 
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
-#include "pickle_records.hpp"
+#include <formats/pickle_records.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

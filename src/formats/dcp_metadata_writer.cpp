@@ -1,9 +1,9 @@
 // Writes the metadata of torch.distributed.checkpoint.
 #include <utility>
 
-#include <danling/formats/dcp_metadata.hpp>
+#include <danling/formats/detail/dcp_metadata.hpp>
 
-#include "pickle_emitter.hpp"
+#include <formats/pickle_emitter.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -1,4 +1,4 @@
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 
 #include <algorithm>
 #include <cstring>

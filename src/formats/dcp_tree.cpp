@@ -1,5 +1,5 @@
 // DcpReader::tree(): builds the state of a sharded checkpoint, with a storage for each tensor.
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 
 #include <algorithm>
 

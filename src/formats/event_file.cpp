@@ -11,9 +11,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "core/removed_file.hpp"
-#include "core/signal_mask.hpp"
-#include "formats/little_endian.hpp"
+#include <core/removed_file.hpp>
+#include <core/signal_mask.hpp>
+#include <formats/little_endian.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

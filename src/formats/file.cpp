@@ -10,8 +10,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "system_error.hpp"
-#include "temporary_name.hpp"
+#include <formats/system_error.hpp>
+#include <formats/temporary_name.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

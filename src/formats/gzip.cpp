@@ -1,4 +1,4 @@
-#include "gzip.hpp"
+#include <formats/gzip.hpp>
 
 #include <algorithm>
 #include <array>

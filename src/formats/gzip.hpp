@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "data_file.hpp"
+#include <formats/data_file.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "image_codec.hpp"
+#include <formats/image_codec.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

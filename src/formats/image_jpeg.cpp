@@ -12,7 +12,7 @@
 // Must follow jpeglib.h.
 #include <jerror.h>
 
-#include "image_codec.hpp"
+#include <formats/image_codec.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "json_tree.hpp"
-#include "text_file.hpp"
+#include <formats/json_tree.hpp>
+#include <formats/text_file.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -1,4 +1,4 @@
-#include "json_parser.hpp"
+#include <formats/json_parser.hpp>
 
 #include <charconv>
 #include <cmath>
@@ -11,8 +11,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "decimal.hpp"
-#include "utf8.hpp"
+#include <formats/decimal.hpp>
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "byte_mask.hpp"
+#include <formats/byte_mask.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -1,4 +1,4 @@
-#include "json_rows.hpp"
+#include <formats/json_rows.hpp>
 
 #include <optional>
 #include <utility>

@@ -11,8 +11,8 @@
 #include <danling/formats/json_lines.hpp>
 #include <danling/formats/table.hpp>
 
-#include "json_parser.hpp"
-#include "table_builder.hpp"
+#include <formats/json_parser.hpp>
+#include <formats/table_builder.hpp>
 
 namespace danling::inline v0::formats {
 

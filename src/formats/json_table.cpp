@@ -8,9 +8,9 @@
 #include <danling/formats/json_lines.hpp>
 #include <danling/formats/table.hpp>
 
-#include "json_rows.hpp"
-#include "parallel.hpp"
-#include "table_blocks.hpp"
+#include <formats/json_rows.hpp>
+#include <formats/parallel.hpp>
+#include <formats/table_blocks.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

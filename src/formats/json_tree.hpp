@@ -8,7 +8,7 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/json_lines.hpp>
 
-#include "json_parser.hpp"
+#include <formats/json_parser.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -1,4 +1,4 @@
-#include <danling/formats/mapped_file.hpp>
+#include <danling/formats/detail/mapped_file.hpp>
 
 #include <algorithm>
 #include <cerrno>

@@ -9,8 +9,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "gzip.hpp"
-#include "little_endian.hpp"
+#include <formats/gzip.hpp>
+#include <formats/little_endian.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

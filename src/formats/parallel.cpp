@@ -1,4 +1,4 @@
-#include "parallel.hpp"
+#include <formats/parallel.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -5,7 +5,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "pickle_objects.hpp"
+#include <formats/pickle_objects.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -11,9 +11,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "little_endian.hpp"
-#include "pickle_opcodes.hpp"
-#include "utf8.hpp"
+#include <formats/little_endian.hpp>
+#include <formats/pickle_opcodes.hpp>
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::formats {
 

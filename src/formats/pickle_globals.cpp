@@ -1,4 +1,4 @@
-#include "pickle_globals.hpp"
+#include <formats/pickle_globals.hpp>
 
 namespace danling::inline v0::formats::pickle {
 

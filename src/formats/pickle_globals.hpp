@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling::inline v0::formats::pickle {
 

@@ -1,4 +1,4 @@
-#include "pickle_graph.hpp"
+#include <formats/pickle_graph.hpp>
 
 #include <bit>
 

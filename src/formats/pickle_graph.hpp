@@ -3,13 +3,13 @@
 #pragma once
 
 #include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "pickle_globals.hpp"
+#include <formats/pickle_globals.hpp>
 
 namespace danling::inline v0::formats {
 

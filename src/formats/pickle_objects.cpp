@@ -1,7 +1,7 @@
-#include "pickle_objects.hpp"
+#include <formats/pickle_objects.hpp>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "pickle_graph.hpp"
-#include "utf8.hpp"
+#include <formats/pickle_graph.hpp>
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -3,13 +3,13 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
-#include "little_endian.hpp"
-#include "pickle_objects.hpp"
-#include "pickle_opcodes.hpp"
-#include "pickle_records.hpp"
-#include "utf8.hpp"
+#include <formats/little_endian.hpp>
+#include <formats/pickle_objects.hpp>
+#include <formats/pickle_opcodes.hpp>
+#include <formats/pickle_records.hpp>
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

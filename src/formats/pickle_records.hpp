@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling::inline v0::formats {
 

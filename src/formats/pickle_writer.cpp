@@ -2,10 +2,10 @@
 #include <limits>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
-#include "pickle_emitter.hpp"
-#include "utf8.hpp"
+#include <formats/pickle_emitter.hpp>
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -6,9 +6,9 @@
 #include <unordered_map>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/zip_writer.hpp>
+#include <danling/formats/detail/zip_writer.hpp>
 
-#include "record_reads.hpp"
+#include <formats/record_reads.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

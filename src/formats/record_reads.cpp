@@ -1,14 +1,14 @@
 // Reads records by pread() into their destinations and computes checksums while the data is in the cache. Copying from
 // a mapping into huge pages was slower (500 MB, two threads: 0.06 s against 0.04 s from ext4, 0.11 s against 0.10 s
 // from tmpfs). Here a truncated file is an error; with a mapping it would end the process with SIGBUS.
-#include "record_reads.hpp"
+#include <formats/record_reads.hpp>
 
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "parallel.hpp"
+#include <formats/parallel.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

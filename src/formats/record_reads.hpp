@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include <danling/formats/zip_reader.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
 
 namespace danling::inline v0::formats {
 

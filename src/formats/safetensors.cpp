@@ -6,9 +6,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "little_endian.hpp"
-#include "parallel.hpp"
-#include "safetensors_header.hpp"
+#include <formats/little_endian.hpp>
+#include <formats/parallel.hpp>
+#include <formats/safetensors_header.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

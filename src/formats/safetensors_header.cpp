@@ -1,4 +1,4 @@
-#include "safetensors_header.hpp"
+#include <formats/safetensors_header.hpp>
 
 #include <algorithm>
 #include <array>

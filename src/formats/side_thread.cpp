@@ -1,9 +1,9 @@
-#include "side_thread.hpp"
+#include <formats/side_thread.hpp>
 
 #include <system_error>
 #include <utility>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -6,7 +6,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "table_builder.hpp"
+#include <formats/table_builder.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

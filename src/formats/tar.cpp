@@ -7,8 +7,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "data_file.hpp"
-#include "gzip.hpp"
+#include <formats/data_file.hpp>
+#include <formats/gzip.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -1,4 +1,4 @@
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 #include <array>
 

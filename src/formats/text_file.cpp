@@ -1,4 +1,4 @@
-#include "text_file.hpp"
+#include <formats/text_file.hpp>
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "gzip.hpp"
-#include "utf8.hpp"
+#include <formats/gzip.hpp>
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::formats {
 

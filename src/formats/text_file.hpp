@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include <danling/formats/mapped_file.hpp>
+#include <danling/formats/detail/mapped_file.hpp>
 #include <danling/formats/table.hpp>
 
 namespace danling::inline v0::formats {

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trace_events.hpp"
+#include <formats/trace_events.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -1,4 +1,4 @@
-#include "trace_events.hpp"
+#include <formats/trace_events.hpp>
 
 #include <array>
 #include <cerrno>

@@ -5,7 +5,7 @@
 #include <functional>
 #include <numeric>
 
-#include "trace_events.hpp"
+#include <formats/trace_events.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

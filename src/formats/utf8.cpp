@@ -1,4 +1,4 @@
-#include "utf8.hpp"
+#include <formats/utf8.hpp>
 
 #include <cstring>
 

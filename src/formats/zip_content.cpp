@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/zip_reader.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -1,11 +1,11 @@
-#include <danling/formats/zip_writer.hpp>
+#include <danling/formats/detail/zip_writer.hpp>
 
 #include <algorithm>
 
 #include <danling/core/error.hpp>
 
-#include "little_endian.hpp"
-#include "zip_layout.hpp"
+#include <formats/little_endian.hpp>
+#include <formats/zip_layout.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -7,8 +7,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isnan.h>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/metrics/preprocess.hpp>
 #include <danling/tape/observer.hpp>
 

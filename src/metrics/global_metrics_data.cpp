@@ -24,7 +24,7 @@ void RowCount::add(const RowCount& more) {
     if (device.defined()) {
       device.add_(more.device);
     } else {
-      device = kept_copy(more.device);
+      device = copy_outside_inference_mode(more.device);
     }
   }
 }
@@ -84,17 +84,17 @@ std::int64_t count_numbers_on_host(const at::Tensor& targets) {
 
 void merge_sums(const RunningSums& which, at::Tensor& total, const at::Tensor& more) {
   if (!total.defined()) {
-    total = kept_copy(more);
+    total = copy_outside_inference_mode(more);
     return;
   }
   // Moves sums from the host to a device: the other direction would wait.
   if (!more.is_cpu() && more.device() != total.device()) {
-    total = kept_copy(total.to(more.device(), /*non_blocking=*/true));
+    total = copy_outside_inference_mode(total.to(more.device(), /*non_blocking=*/true));
   }
   if (which.merge) {
     which.merge(total, more.to(total.device()));
     if (total.is_inference()) {
-      total = kept_copy(total);
+      total = copy_outside_inference_mode(total);
     }
     return;
   }
@@ -115,7 +115,7 @@ void merge_part(const RunningSums& which, PartSums& parts, std::size_t part, con
     parts.resize(at + 1);
   }
   if (shared && parts[at].defined()) {
-    parts[at] = kept_copy(parts[at]);
+    parts[at] = copy_outside_inference_mode(parts[at]);
   }
   merge_sums(which, parts[at], more);
 }
@@ -166,7 +166,7 @@ at::Tensor total_of(const RunningSums& which, const PartSums& parts) {
       continue;
     }
     if (!own) {
-      total = kept_copy(total);
+      total = copy_outside_inference_mode(total);
       own = true;
     }
     merge_sums(which, total, part);

@@ -75,7 +75,7 @@ at::Tensor read_part(const RunningSums& which, const State& state, const at::Ten
     fail<StateError>(kLoad, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype), " ",
                      detail::shape_text(form->shape), ", got ", detail::tensor_text(sums));
   }
-  return detail::kept_copy(sums);
+  return detail::copy_outside_inference_mode(sums);
 }
 
 // `present`: sums with the same dtype and shape, if any.

@@ -11,7 +11,7 @@ at::Tensor kept_empty(at::IntArrayRef shape, const at::TensorOptions& options) {
   return at::empty(shape, options);
 }
 
-at::Tensor kept_copy(const at::Tensor& tensor) {
+at::Tensor copy_outside_inference_mode(const at::Tensor& tensor) {
   const c10::InferenceMode normal(false);
   const c10::NoGradGuard no_grad;  // leaving inference mode enables gradients
   at::Tensor copy = at::empty(tensor.sizes(), tensor.options());

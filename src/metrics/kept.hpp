@@ -10,6 +10,6 @@ namespace danling::inline v0::detail {
 
 at::Tensor kept_empty(at::IntArrayRef shape, const at::TensorOptions& options);
 /// A contiguous copy without a graph.
-at::Tensor kept_copy(const at::Tensor& tensor);
+at::Tensor copy_outside_inference_mode(const at::Tensor& tensor);
 
 }  // namespace danling::inline v0::detail

@@ -18,7 +18,7 @@ namespace {
 // A single meter as a task: the result has its name, the text does not.
 class MeterTask : public Metrics {
  public:
-  MeterTask(std::string name, Metric metric, std::optional<bool> higher_is_better = std::nullopt)
+  MeterTask(std::string name, MetricCallable metric, std::optional<bool> higher_is_better = std::nullopt)
       : name_(std::move(name)),
         higher_is_better_(higher_is_better),
         meter_(std::move(metric), [](const at::Tensor& prediction, const at::Tensor& target) {
@@ -102,13 +102,13 @@ void MultiTaskMetrics::add(std::string_view task, MetricFunc metric) {
   detail::check_metric(metric, "multi_task_metrics.add");
   const std::string name = metric.name;
   const std::optional<bool> better = metric.higher_is_better;
-  Metric measure = [metric = std::move(metric)](const at::Tensor& prediction, const at::Tensor& target) {
+  MetricCallable measure = [metric = std::move(metric)](const at::Tensor& prediction, const at::Tensor& target) {
     return metric.compute(MetricState(detail::as_rows(prediction), detail::as_rows(target)));
   };
   add(task, std::make_shared<MeterTask>(name, std::move(measure), better));
 }
 
-void MultiTaskMetrics::add(std::string_view task, Metric metric, std::string_view name) {
+void MultiTaskMetrics::add(std::string_view task, MetricCallable metric, std::string_view name) {
   add(task, std::make_shared<MeterTask>(std::string(name.empty() ? task : name), std::move(metric)));
 }
 

@@ -20,9 +20,9 @@ std::int64_t batch_size(const at::Tensor& prediction) {
 
 }  // namespace
 
-MetricMeter::MetricMeter(Metric metric, Preprocess preprocess)
+MetricMeter::MetricMeter(MetricCallable metric, Preprocess preprocess)
     : metric_(std::move(metric)), preprocess_(std::move(preprocess)) {
-  check<MetricError>(std::get<Metric>(metric_) != nullptr, "metric_meter.create",
+  check<MetricError>(std::get<MetricCallable>(metric_) != nullptr, "metric_meter.create",
                      "expected a metric, got an empty function");
 }
 
@@ -62,7 +62,7 @@ void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target
 
 MetricValue MetricMeter::value_of(const MetricState& state) const {
   const auto* func = std::get_if<MetricFunc>(&metric_);
-  return func != nullptr ? func->compute(state) : std::get<Metric>(metric_)(state.preds(), state.targets());
+  return func != nullptr ? func->compute(state) : std::get<MetricCallable>(metric_)(state.preds(), state.targets());
 }
 
 std::optional<bool> MetricMeter::higher_is_better() const {

@@ -12,7 +12,7 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
 
-#include "adapter_names.hpp"
+#include <nn/adapter_names.hpp>
 
 namespace danling::inline v0::nn {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/nn/losses.hpp>
-#include <danling/tensors/describe.hpp>
+#include <danling/tensors/detail/describe.hpp>
 
 namespace danling::inline v0::nn {
 

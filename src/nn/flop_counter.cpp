@@ -1,4 +1,4 @@
-#include "nn/flop_counter.hpp"
+#include <nn/flop_counter.hpp>
 
 #include <memory>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include "nn/flops.hpp"
+#include <nn/flops.hpp>
 
 namespace danling::inline v0::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "flops.hpp"
+#include <nn/flops.hpp>
 
 #include <algorithm>
 #include <unordered_map>

@@ -16,11 +16,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/linear.h>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/nn/lora_linear.hpp>
 
-#include "adapter_names.hpp"
+#include <nn/adapter_names.hpp>
 
 namespace danling::inline v0::nn {
 namespace {

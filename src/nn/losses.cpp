@@ -15,7 +15,7 @@
 
 #include <danling/config/fields.hpp>
 #include <danling/core/error.hpp>
-#include <danling/tensors/loss_targets.hpp>
+#include <danling/tensors/detail/loss_targets.hpp>
 
 namespace danling::inline v0::nn {
 namespace {

@@ -8,8 +8,8 @@
 #include <c10/util/ArrayRef.h>
 
 #include <danling/core/error.hpp>
-#include "flops.hpp"
-#include "tensors/nested/impl.hpp"
+#include <nn/flops.hpp>
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::nn {
 namespace {

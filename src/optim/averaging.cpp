@@ -330,10 +330,10 @@ void WeightAverage::load_state_dict(const State& state) {
       if (found == nullptr) {
         continue;  // tied to another name, or missing
       }
-      check<StateError>(found->is_tensor() && found->tensor().sizes() == entries_[index].model.sizes(), loading,
-                        "expected the shape [", danling::join(entries_[index].model.sizes()), "] of ", quote(name),
-                        ", got ",
-                        found->is_tensor() ? concat("[", danling::join(found->tensor().sizes()), "]") : found->kind());
+      check<StateError>(
+          found->is_tensor() && found->tensor().sizes() == entries_[index].model.sizes(), loading,
+          "expected the shape [", danling::detail::join(entries_[index].model.sizes()), "] of ", quote(name), ", got ",
+          found->is_tensor() ? concat("[", danling::detail::join(found->tensor().sizes()), "]") : found->kind());
       given[index] = found->tensor();
     }
     for (const auto& [name, index] : names_) {

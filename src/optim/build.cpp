@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <danling/config/tree.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/optim/adagrad.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/layerwise.hpp>

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include <danling/config/tree.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <optim/known.hpp>
@@ -43,7 +43,7 @@ std::vector<std::string> scheduler_keys() {
   return keys;
 }
 
-void expect_new_scheduler(std::string_view name) {
+void check_scheduler_name_is_new(std::string_view name) {
   check<ConfigError>(!schedulers().contains(name) && !curves().contains(name), "scheduler.register",
                      "expected a new name, got ", quote(name), ", which is taken");
 }

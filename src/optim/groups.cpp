@@ -7,8 +7,8 @@
 #include <unordered_set>
 
 #include <danling/config/tree.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 namespace danling::inline v0::optim {
 namespace {

@@ -27,14 +27,14 @@ OptimizerOptions KnownOptions::complete(OptimizerOptions given) const {
 }
 
 void expect_not_negative(std::string_view optimizer, std::string_view key, double value) {
-  danling::check<ConfigError>(value >= 0 && std::isfinite(value), concat(optimizer, ".options"), "expected ", key,
-                              " to be 0 or more, got ", value);
+  danling::detail::check<ConfigError>(value >= 0 && std::isfinite(value), concat(optimizer, ".options"), "expected ",
+                                      key, " to be 0 or more, got ", value);
 }
 
 void expect_betas(std::string_view optimizer, std::string_view key, const std::pair<double, double>& betas) {
   for (const double beta : {betas.first, betas.second}) {
-    danling::check<ConfigError>(beta >= 0 && beta < 1, concat(optimizer, ".options"), "expected ", key,
-                                " from 0 to below 1, got ", beta);
+    danling::detail::check<ConfigError>(beta >= 0 && beta < 1, concat(optimizer, ".options"), "expected ", key,
+                                        " from 0 to below 1, got ", beta);
   }
 }
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include <danling/config/tree.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
 #include <optim/ramp.hpp>
 

@@ -14,9 +14,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "parallel/sharded_tensor.hpp"
-#include "parallel/tensor_style.hpp"
-#include "tensors/boxed_kernels.hpp"
+#include <parallel/sharded_tensor.hpp>
+#include <parallel/tensor_style.hpp>
+#include <tensors/boxed_kernels.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -201,7 +201,7 @@ class ParameterKernel final : public BoxedKernel {
     check<StateError>(owner->in_step(), "parallel.fsdp", "expected parameters to be used in a step, got ", name, " of ",
                       quote(meta.name), ", of which each of ", owner->group().size(),
                       " ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
-                      "runner.whole_parameters()), on all ranks");
+                      "runner.gather_parameters()), on all ranks");
     check<StateError>(!writes, "parallel.fsdp", "expected parameters that do not change in a step, got ", name, " of ",
                       quote(meta.name), "; write to it inside of a dl::ShardedModel::Whole(model, true)");
     const std::pair<Owner, Unit> now(owner, unit);

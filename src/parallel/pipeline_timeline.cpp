@@ -239,8 +239,8 @@ void check_plan(const PipelinePlan& plan) {
   simulate_pipeline(plan);
 }
 
-std::string pipeline_picture(const PipelinePlan& plan, const PipelineTimeline& predicted,
-                             const PipelineTimeline* measured, std::int64_t width) {
+std::string draw_pipeline(const PipelinePlan& plan, const PipelineTimeline& predicted, const PipelineTimeline* measured,
+                          std::int64_t width) {
   std::string out = concat(plan.name, ": ", plan.stages, " stages on ", plan.ranks, " ranks, ", plan.micro_batches,
                            " micro-batches\n");
   out += rows_of(plan, predicted, natural_scale(plan, predicted, width));

@@ -24,12 +24,12 @@ namespace {
 constexpr auto ring_name = "parallel.ring_attention";
 
 /// Keys and values, or their gradients, as one message.
-struct Traveller {
+struct RingMessage {
   at::Tensor flat;
   at::Tensor key, value;  ///< views of the message
 
-  Traveller() = default;
-  Traveller(at::Tensor values, at::IntArrayRef key_sizes, at::IntArrayRef value_sizes) : flat(std::move(values)) {
+  RingMessage() = default;
+  RingMessage(at::Tensor values, at::IntArrayRef key_sizes, at::IntArrayRef value_sizes) : flat(std::move(values)) {
     const std::int64_t keys = c10::multiply_integers(key_sizes);
     key = flat.narrow(0, 0, keys).view(key_sizes);
     value = flat.narrow(0, keys, flat.numel() - keys).view(value_sizes);
@@ -59,7 +59,7 @@ at::Tensor keys(const at::Tensor& tensor, const detail::BlockPair& pair) {
 /// LibTorch's kernels read rows of head dim values.
 at::Tensor with_whole_rows(const at::Tensor& tensor) { return tensor.stride(3) == 1 ? tensor : tensor.contiguous(); }
 
-detail::BlockOutput attend_around(const Ring& ring, const at::Tensor& query, Traveller block) {
+detail::BlockOutput attend_ring(const Ring& ring, const at::Tensor& query, RingMessage block) {
   detail::RingExchange exchange(ring.group);
   detail::BlockOutput out;
   for (int step = 0; step < ring.group.size(); ++step) {
@@ -77,7 +77,7 @@ detail::BlockOutput attend_around(const Ring& ring, const at::Tensor& query, Tra
       }
     }
     if (travels) {
-      block = Traveller(exchange.finish().front(), block.key.sizes(), block.value.sizes());
+      block = RingMessage(exchange.finish().front(), block.key.sizes(), block.value.sizes());
     }
   }
   return out;
@@ -86,13 +86,13 @@ detail::BlockOutput attend_around(const Ring& ring, const at::Tensor& query, Tra
 /// Gradients of this rank's queries, keys and values. While it computes a pair, it receives the next keys, and the
 /// gradients of the current ones with the contributions of earlier ranks.
 detail::BlockGradients attend_around_backward(const Ring& ring, const at::Tensor& grad, const at::Tensor& query,
-                                              Traveller block, const detail::BlockOutput& out) {
+                                              RingMessage block, const detail::BlockOutput& out) {
   const auto wide = query.options().dtype(out.values.scalar_type());
   const at::Tensor output = out.values.to(query.scalar_type());
   const int size = ring.group.size();
   detail::RingExchange exchange(ring.group);
   at::Tensor query_gradients = at::zeros(query.sizes(), wide);
-  Traveller gradients;  // of the current keys and values
+  RingMessage gradients;  // of the current keys and values
   for (int step = 0; step < size; ++step) {
     std::vector<at::Tensor> sent;
     if (step + 1 < size) {
@@ -111,18 +111,18 @@ detail::BlockGradients attend_around_backward(const Ring& ring, const at::Tensor
       queries(query_gradients, *pair).add_(own.query);
     }
     std::vector<at::Tensor> received = exchange.finish();
-    gradients = Traveller(step > 0 ? received.back() : at::zeros({block.flat.numel()}, wide), block.key.sizes(),
-                          block.value.sizes());
+    gradients = RingMessage(step > 0 ? received.back() : at::zeros({block.flat.numel()}, wide), block.key.sizes(),
+                            block.value.sizes());
     if (pair) {
       keys(gradients.key, *pair).add_(own.key);
       keys(gradients.value, *pair).add_(own.value);
     }
     if (step + 1 < size) {
-      block = Traveller(received.front(), block.key.sizes(), block.value.sizes());
+      block = RingMessage(received.front(), block.key.sizes(), block.value.sizes());
     }
   }
   exchange.start({gradients.flat});
-  gradients = Traveller(exchange.finish().front(), block.key.sizes(), block.value.sizes());
+  gradients = RingMessage(exchange.finish().front(), block.key.sizes(), block.value.sizes());
   return {query_gradients, gradients.key, gradients.value};
 }
 
@@ -131,8 +131,8 @@ struct RingAttend : torch::autograd::Function<RingAttend> {
                             const at::Tensor& value, const Group& group, bool is_causal, bool balanced, double scale) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const Ring ring = {group, {is_causal, balanced, query.size(2), key.size(2)}, scale};
-    const Traveller block(at::cat({key.flatten(), value.flatten()}), key.sizes(), value.sizes());
-    const detail::BlockOutput out = attend_around(ring, with_whole_rows(query), block);
+    const RingMessage block(at::cat({key.flatten(), value.flatten()}), key.sizes(), value.sizes());
+    const detail::BlockOutput out = attend_ring(ring, with_whole_rows(query), block);
     const at::Tensor output = out.values.to(query.scalar_type());
     context->save_for_backward({query, key, value, output, out.logsumexp});
     context->saved_data["group"] = detail::hold_group(group);
@@ -152,7 +152,7 @@ struct RingAttend : torch::autograd::Function<RingAttend> {
     const Ring ring = {detail::held_group(data["group"]),
                        {data["is_causal"].toBool(), data["balanced"].toBool(), query.size(2), key.size(2)},
                        data["scale"].toDouble()};
-    const Traveller block(at::cat({key.flatten(), value.flatten()}), key.sizes(), value.sizes());
+    const RingMessage block(at::cat({key.flatten(), value.flatten()}), key.sizes(), value.sizes());
     const detail::BlockGradients gradients =
         attend_around_backward(ring, with_whole_rows(outputs[0]), with_whole_rows(query), block,
                                {saved[3].to(detail::accumulate_type(query.scalar_type())), saved[4]});

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "distributed/sum_tree.hpp"
+#include <distributed/sum_tree.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "parallel/shard_unit.hpp"
+#include <parallel/shard_unit.hpp>
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "parallel/sharded_tensor.hpp"
+#include <parallel/sharded_tensor.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "parallel/rows.hpp"
+#include <parallel/rows.hpp>
 
 namespace danling::inline v0::detail {
 

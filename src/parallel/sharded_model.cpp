@@ -7,7 +7,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "parallel/sharded_parameters.hpp"
+#include <parallel/sharded_parameters.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -119,8 +119,8 @@ void ShardedModel::follow(char kind, std::size_t unit) { parameters_->follow(kin
 void ShardedModel::finish_backward() { parameters_->finish_backward(); }
 void ShardedModel::update_parameters() { parameters_->update_parameters(); }
 void ShardedModel::end_shard() { parameters_->end_shard(); }
-bool ShardedModel::lacks_shards() const { return parameters_->lacks_shards(); }
-at::Tensor ShardedModel::grad_norm_squares() const { return parameters_->grad_norm_squares(); }
+bool ShardedModel::has_missing_shards() const { return parameters_->has_missing_shards(); }
+at::Tensor ShardedModel::squared_grad_norm() const { return parameters_->squared_grad_norm(); }
 void ShardedModel::abort(std::string_view reason) { parameters_->abort(reason); }
 
 at::Tensor ShardedModel::cast_outputs(const at::Tensor& outputs) const {

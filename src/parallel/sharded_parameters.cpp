@@ -1,4 +1,4 @@
-#include "parallel/sharded_parameters.hpp"
+#include <parallel/sharded_parameters.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -16,7 +16,7 @@
 #include <danling/core/error.hpp>
 #include <danling/parallel/sharded_model.hpp>
 
-#include "parallel/sharded_tensor.hpp"
+#include <parallel/sharded_tensor.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -11,8 +11,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "distributed/tree_sum.hpp"
-#include "parallel/sharded_traffic.hpp"
+#include <distributed/tree_sum.hpp>
+#include <parallel/sharded_traffic.hpp>
 
 namespace torch::nn {
 class Module;
@@ -56,11 +56,11 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   void set_announcer(std::function<void(char kind, std::size_t unit)> announcer) { announcer_ = std::move(announcer); }
   void follow(char kind, std::size_t unit);
   void end_shard();
-  bool lacks_shards() const;
+  bool has_missing_shards() const;
   void finish_backward();
   void update_parameters();
   void zero_grad();
-  at::Tensor grad_norm_squares() const;
+  at::Tensor squared_grad_norm() const;
   void abort(std::string_view reason);
 
   // ---- outside of steps ---------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "parallel/sharded_parameters.hpp"
+#include <parallel/sharded_parameters.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

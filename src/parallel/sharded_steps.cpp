@@ -14,8 +14,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "parallel/sharded_parameters.hpp"
-#include "parallel/sharded_tensor.hpp"
+#include <parallel/sharded_parameters.hpp>
+#include <parallel/sharded_tensor.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -217,7 +217,7 @@ void ShardedParameters::end_shard() {
   }
 }
 
-bool ShardedParameters::lacks_shards() const { return !shards_.empty() && shards_.front()->missing_shards() > 0; }
+bool ShardedParameters::has_missing_shards() const { return !shards_.empty() && shards_.front()->missing_shards() > 0; }
 
 void ShardedParameters::finish_backward() {
   if (!shards_.empty()) {
@@ -290,7 +290,7 @@ void ShardedParameters::zero_grad() {
 
 // Sums the squares of each part of a parameter's rows, on the rank that has it, then all parts along a tree, then all
 // parameters in order: the same bits for any number of ranks if the parts are the same.
-at::Tensor ShardedParameters::grad_norm_squares() const {
+at::Tensor ShardedParameters::squared_grad_norm() const {
   const at::NoGradGuard no_grad;
   const RowSplit& split = layout_.split;
   const Subtree own = split.parts_of(group_.rank());

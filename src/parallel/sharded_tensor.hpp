@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
-#include "parallel/sharded_parameters.hpp"
+#include <parallel/sharded_parameters.hpp>
 
 namespace danling::inline v0::detail {
 

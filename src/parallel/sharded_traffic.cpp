@@ -1,4 +1,4 @@
-#include "parallel/sharded_traffic.hpp"
+#include <parallel/sharded_traffic.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -11,7 +11,7 @@
 
 #include <danling/distributed/group.hpp>
 
-#include "parallel/shard_unit.hpp"
+#include <parallel/shard_unit.hpp>
 
 namespace danling::inline v0::detail {
 

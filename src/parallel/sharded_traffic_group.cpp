@@ -11,7 +11,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "parallel/sharded_traffic.hpp"
+#include <parallel/sharded_traffic.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -14,9 +14,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "distributed/group_impl.hpp"
-#include "distributed/shared_memory.hpp"
-#include "parallel/sharded_traffic.hpp"
+#include <distributed/group_impl.hpp>
+#include <distributed/shared_memory.hpp>
+#include <parallel/sharded_traffic.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

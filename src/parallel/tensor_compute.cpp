@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/nn/functional/linear.h>
 
-#include "parallel/tensor_layers.hpp"
+#include <parallel/tensor_layers.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -13,8 +13,8 @@
 #include <danling/parallel/tensor_functions.hpp>
 #include <danling/parallel/topology.hpp>
 
-#include "parallel/tensor_layers.hpp"
-#include "parallel/tensor_slices.hpp"
+#include <parallel/tensor_layers.hpp>
+#include <parallel/tensor_slices.hpp>
 
 namespace danling::inline v0::parallel {
 

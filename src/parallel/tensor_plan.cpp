@@ -17,9 +17,9 @@
 #include <danling/parallel/tensor_layers.hpp>
 #include <danling/parallel/topology.hpp>
 
-#include "parallel/sharded_tensor.hpp"
-#include "parallel/tensor_slices.hpp"
-#include "parallel/tensor_style.hpp"
+#include <parallel/sharded_tensor.hpp>
+#include <parallel/tensor_slices.hpp>
+#include <parallel/tensor_style.hpp>
 
 namespace danling::inline v0::parallel {
 namespace {
@@ -228,7 +228,7 @@ void parallelize_children(torch::nn::Module& module, const ParallelContext& cont
 
 }  // namespace
 
-void follow_plan(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan) {
+void apply_plan(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan) {
   const PlanAxis over{context.group("tensor"), "tensor"};
   for (const PlannedModule& of : match_rules(module, plan)) {
     follow_rule(of, over);

@@ -1,4 +1,4 @@
-#include "parallel/tensor_slices.hpp"
+#include <parallel/tensor_slices.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,7 @@
 #include <danling/core/error.hpp>
 #include <danling/parallel/slices.hpp>
 
-#include "parallel/sharded_parameters.hpp"
+#include <parallel/sharded_parameters.hpp>
 
 namespace danling::inline v0::detail {
 

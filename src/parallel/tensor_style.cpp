@@ -1,4 +1,4 @@
-#include "parallel/tensor_style.hpp"
+#include <parallel/tensor_style.hpp>
 
 #include <algorithm>
 #include <array>

@@ -9,8 +9,8 @@
 
 #include <danling/distributed/group.hpp>
 
-#include "parallel/sharded_tensor.hpp"
-#include "parallel/tensor_layers.hpp"
+#include <parallel/sharded_tensor.hpp>
+#include <parallel/tensor_layers.hpp>
 
 namespace danling::inline v0::detail {
 

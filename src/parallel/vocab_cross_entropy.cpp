@@ -19,7 +19,7 @@
 #include <danling/core/error.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 
-#include "parallel/tensor_slices.hpp"
+#include <parallel/tensor_slices.hpp>
 
 namespace danling::inline v0::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/adapters.hpp"
+#include <runner/adapters.hpp>
 
 #include <algorithm>
 #include <regex>
@@ -7,7 +7,7 @@
 
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/config/tree.hpp>
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/nn/lora.hpp>
 #include <danling/optim/build.hpp>
 

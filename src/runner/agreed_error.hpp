@@ -6,7 +6,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "distributed/local_error.hpp"
+#include <distributed/local_error.hpp>
 
 namespace danling::inline v0::detail {
 

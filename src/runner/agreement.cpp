@@ -1,15 +1,15 @@
-#include "runner/agreement.hpp"
+#include <runner/agreement.hpp>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include <danling/core/signals.hpp>
 
-#include "runner/agreed_error.hpp"
-#include "runner/display.hpp"
-#include "runner/fault_state.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
+#include <runner/agreed_error.hpp>
+#include <runner/display.hpp>
+#include <runner/fault_state.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 
@@ -44,7 +44,7 @@ bool BaseRunner::Agreement::is_joined_by() {
     return false;
   }
   fault->looked = now;
-  return fault->members.someone_waits();
+  return fault->members.has_waiting_process();
 }
 
 StepPacket BaseRunner::Agreement::agree(const Own& own) {
@@ -92,7 +92,7 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
   }
   const bool taken = save && saver.save({.name = "latest", .force = true, .stopping = true});
   if (save) {
-    runner_.settle_checkpoints();
+    runner_.wait_for_checkpoints();
   }
   request.store(-signal, std::memory_order_relaxed);  // handled: the program may continue after load_checkpoint()
   runner_.callbacks_.notify(&Callback::on_stop, StopEvent{{runner_}, signal});

@@ -1,4 +1,4 @@
-#include "runner/averages.hpp"
+#include <runner/averages.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -6,9 +6,9 @@
 #include <danling/optim/batch_norm_statistics.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/adapters.hpp"
-#include "runner/learners.hpp"
-#include "runner/schedules.hpp"
+#include <runner/adapters.hpp>
+#include <runner/learners.hpp>
+#include <runner/schedules.hpp>
 
 namespace danling::inline v0 {
 

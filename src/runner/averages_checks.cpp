@@ -1,8 +1,8 @@
 // Warnings about averages that a run never computes.
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/averages.hpp"
-#include "runner/schedules.hpp"
+#include <runner/averages.hpp>
+#include <runner/schedules.hpp>
 
 namespace danling::inline v0 {
 

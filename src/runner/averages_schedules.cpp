@@ -5,7 +5,7 @@
 #include <danling/optim/swalr.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/averages.hpp"
+#include <runner/averages.hpp>
 
 namespace danling::inline v0 {
 

@@ -6,8 +6,8 @@
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/averages.hpp"
-#include "runner/shard_states.hpp"
+#include <runner/averages.hpp>
+#include <runner/shard_states.hpp>
 
 namespace danling::inline v0 {
 

@@ -5,12 +5,12 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/agreement.hpp"
-#include "runner/averages.hpp"
-#include "runner/evaluator.hpp"
-#include "runner/watchdog.hpp"
-#include "runner/watched_loop.hpp"
-#include "runner/without_gradients.hpp"
+#include <runner/agreement.hpp>
+#include <runner/averages.hpp>
+#include <runner/evaluator.hpp>
+#include <runner/watchdog.hpp>
+#include <runner/watched_loop.hpp>
+#include <runner/without_gradients.hpp>
 
 namespace danling::inline v0 {
 namespace {

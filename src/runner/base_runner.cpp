@@ -9,11 +9,11 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/stacks.hpp>
 
-#include "runner/kernel_settings.hpp"
-#include "runner/process_config.hpp"
-#include "runner/services.hpp"
-#include "runner/setup.hpp"
-#include "runner/wait_notice.hpp"
+#include <runner/kernel_settings.hpp>
+#include <runner/process_config.hpp>
+#include <runner/services.hpp>
+#include <runner/setup.hpp>
+#include <runner/wait_notice.hpp>
 
 namespace danling::inline v0 {
 

@@ -4,9 +4,9 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/runner/base_runner.hpp>
 
-#include "runner/records.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
+#include <runner/records.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -99,7 +99,7 @@ void BaseRunner::Saver::export_best() {
     throw;
   }
   runner_.services_->exported.reset();
-  runner_.settle_checkpoints();
+  runner_.wait_for_checkpoints();
 }
 
 void BaseRunner::Saver::export_files() {

@@ -11,12 +11,12 @@
 
 #include <danling/telemetry/logger.hpp>
 
-#include "distributed/packing.hpp"
-#include "runner/agreed_error.hpp"
-#include "runner/checks.hpp"
-#include "runner/loop_frame.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/services.hpp"
+#include <distributed/packing.hpp>
+#include <runner/agreed_error.hpp>
+#include <runner/checks.hpp>
+#include <runner/loop_frame.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -46,7 +46,7 @@ void TorchRunnerBase::Checks::not_training(std::string_view operation) const {
 }
 
 // `dl::run` runs these tools before it trains; another program would ignore the keys and train.
-void TorchRunnerBase::Checks::no_tool(std::string_view operation) const {
+void TorchRunnerBase::Checks::check_tools_called(std::string_view operation) const {
   const RunnerConfig& config = runner_.config();
   for (const auto& [set, key, call] :
        {std::tuple(config.summary, "summary", "summarize"), std::tuple(config.find_lr.enabled, "find_lr", "find_lr"),
@@ -179,7 +179,7 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
 }
 
 void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Result& averages) {
-  runner_.settle_counters();
+  runner_.synchronize_counters();
   const double* loss = averages.number("loss");
   // The policy checks the loss of an open window at the end of the window.
   const bool judged = runner_.loss_policy_ != nullptr && !runner_.is_settled();

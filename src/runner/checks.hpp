@@ -15,7 +15,7 @@ class TorchRunnerBase::Checks {
   void not_training(std::string_view operation) const;
 
   /// @throws ConfigError for --summary, --find_lr or --find_batch_size if nothing has run the tool
-  void no_tool(std::string_view operation) const;
+  void check_tools_called(std::string_view operation) const;
 
   // Called when training begins.
   void trainable(const Splits& splits) const;

@@ -4,7 +4,7 @@
 #include <danling/config/fields.hpp>
 #include <danling/core/error.hpp>
 
-#include "runner/reserved_keys.hpp"
+#include <runner/reserved_keys.hpp>
 
 namespace danling::inline v0 {
 
@@ -37,9 +37,10 @@ void CompileConfig::fields(Fields& f) {
 
 void CompileConfig::check() const {
   static constexpr std::string_view where = "config.validate";
-  danling::check<ConfigError>(!dynamic.value_or(false), where,
-                              "expected 'compile.dynamic: false', a tape for each shape of batch, got true; for few "
-                              "shapes, read batches of similar length (data::LengthBuckets)");
+  danling::detail::check<ConfigError>(
+      !dynamic.value_or(false), where,
+      "expected 'compile.dynamic: false', a tape for each shape of batch, got true; for few "
+      "shapes, read batches of similar length (data::LengthBuckets)");
 }
 
 }  // namespace danling::inline v0

@@ -13,20 +13,20 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/adapters.hpp"
-#include "runner/averages.hpp"
-#include "runner/checks.hpp"
-#include "runner/host_loop.hpp"
-#include "runner/learners.hpp"
-#include "runner/load_part.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/loss_terms.hpp"
-#include "runner/schedules.hpp"
-#include "runner/services.hpp"
-#include "runner/shard_states.hpp"
-#include "runner/snapshot.hpp"
-#include "runner/step_tapes.hpp"
-#include "runner/windows.hpp"
+#include <runner/adapters.hpp>
+#include <runner/averages.hpp>
+#include <runner/checks.hpp>
+#include <runner/host_loop.hpp>
+#include <runner/learners.hpp>
+#include <runner/load_part.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/loss_terms.hpp>
+#include <runner/schedules.hpp>
+#include <runner/services.hpp>
+#include <runner/shard_states.hpp>
+#include <runner/snapshot.hpp>
+#include <runner/step_tapes.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 TorchRunnerBase::~TorchRunnerBase() {
@@ -261,7 +261,7 @@ void TorchRunnerBase::load_optimizer(const State& state) {
 }
 void TorchRunnerBase::load_scheduler(const State& state) { scheduler->load_state_dict(state); }
 
-std::shared_ptr<void> TorchRunnerBase::whole_parameters(bool writes) { return parallelism().expose({}, writes); }
+std::shared_ptr<void> TorchRunnerBase::gather_parameters(bool writes) { return parallelism().expose({}, writes); }
 
 std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
   std::vector<const optim::Optimizer*> owners;

@@ -1,4 +1,4 @@
-#include "runner/console.hpp"
+#include <runner/console.hpp>
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include <danling/runner/base_runner.hpp>
 #include <danling/telemetry/text.hpp>
 
-#include "runner/display.hpp"
+#include <runner/display.hpp>
 
 namespace danling::inline v0::detail {
 

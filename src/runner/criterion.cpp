@@ -4,7 +4,7 @@
 
 #include <torch/nn/module.h>
 
-#include <danling/tensors/describe.hpp>
+#include <danling/tensors/detail/describe.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "runner/data_parallel.hpp"
+#include <runner/data_parallel.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "distributed/pending.hpp"
-#include "runner/same_model.hpp"
+#include <distributed/pending.hpp>
+#include <runner/same_model.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -156,7 +156,7 @@ void DataParallel::backward(const at::Tensor& loss, const at::Tensor& seed, cons
   Parallelism::backward(loss, seed, place, options);
 }
 
-std::string DataParallel::why_not_recorded() const {
+std::string DataParallel::unrecordable_reason() const {
   return layers_.empty() ? "" : "SyncBatchNorm exchanges its statistics in the forward pass";
 }
 

@@ -10,8 +10,8 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/process_options.hpp>
 
-#include "runner/data_parallel_buffers.hpp"
-#include "runner/data_parallel_layers.hpp"
+#include <runner/data_parallel_buffers.hpp>
+#include <runner/data_parallel_layers.hpp>
 
 namespace danling::inline v0::detail {
 
@@ -42,7 +42,7 @@ class DataParallel : public Parallelism {
   void abort(std::string_view words) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
   bool needs_every_backward() const override { return !layers_.empty(); }
-  std::string why_not_recorded() const override;
+  std::string unrecordable_reason() const override;
   std::int64_t recording_version() const override { return reducers_made_; }
   void end_updates() override;
 

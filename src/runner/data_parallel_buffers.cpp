@@ -1,4 +1,4 @@
-#include "runner/data_parallel_buffers.hpp"
+#include <runner/data_parallel_buffers.hpp>
 
 #include <algorithm>
 #include <set>

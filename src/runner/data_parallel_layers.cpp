@@ -1,4 +1,4 @@
-#include "runner/data_parallel_layers.hpp"
+#include <runner/data_parallel_layers.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <danling/core/error.hpp>
 #include <danling/nn/sync_batch_norm.hpp>
 
-#include "runner/rank_messages.hpp"
+#include <runner/rank_messages.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,5 +1,5 @@
 // Computes DeepSpeed's batch sizes.
-#include "runner/deepspeed_fold.hpp"
+#include <runner/deepspeed_fold.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -9,10 +9,10 @@
 
 #include <danling/core/error.hpp>
 
-#include "checkpoint/manager_options.hpp"
-#include "checkpoint/save_thread.hpp"
-#include "runner/deepspeed_pointers.hpp"
-#include "runner/deepspeed_tags.hpp"
+#include <checkpoint/manager_options.hpp>
+#include <checkpoint/save_thread.hpp>
+#include <runner/deepspeed_pointers.hpp>
+#include <runner/deepspeed_tags.hpp>
 
 namespace danling::inline v0 {
 namespace {

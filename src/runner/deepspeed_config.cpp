@@ -8,9 +8,9 @@
 #include <danling/config/tree.hpp>
 #include <danling/runner/deepspeed_schedule.hpp>
 
-#include "config/node.hpp"
-#include "runner/deepspeed_fold.hpp"
-#include "runner/deepspeed_stack.hpp"
+#include <config/node.hpp>
+#include <runner/deepspeed_fold.hpp>
+#include <runner/deepspeed_stack.hpp>
 
 namespace danling::inline v0 {
 namespace {

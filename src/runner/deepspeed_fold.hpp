@@ -11,7 +11,7 @@
 #include <danling/runner/deepspeed_config.hpp>
 #include <danling/runner/runner_config.hpp>
 
-#include "runner/deepspeed_keys.hpp"
+#include <runner/deepspeed_keys.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,13 +1,13 @@
 // The keys of DeepSpeed's JSON that have no option here, and a reader of its mappings.
-#include "runner/deepspeed_keys.hpp"
+#include <runner/deepspeed_keys.hpp>
 
 #include <algorithm>
 #include <cmath>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
-#include "config/field_spec.hpp"
+#include <config/field_spec.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -117,14 +117,14 @@ constexpr DeepSpeedKey keys[] = {
 std::string last_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 /// True if the value disables its feature: also `{}`, `{"enabled": false}`, and a mapping of such values.
-bool asks_nothing(const ConfigTree& tree, std::string_view neutral) {
+bool is_neutral(const ConfigTree& tree, std::string_view neutral) {
   if (tree.is_null()) return true;
   if (tree.is_map()) {
     const ConfigTree* enabled = tree.find("enabled");
     if (enabled != nullptr) return enabled->is_bool() && !enabled->boolean();
     const auto& entries = tree.map();
     return std::all_of(entries.begin(), entries.end(), [&](const auto& entry) {
-      return (entry.value.is_bool() && !entry.value.boolean()) || asks_nothing(entry.value, neutral);
+      return (entry.value.is_bool() && !entry.value.boolean()) || is_neutral(entry.value, neutral);
     });
   }
   const std::string own = inline_yaml(tree);
@@ -248,7 +248,7 @@ void DeepSpeedSection::finish() {
       if (!entry.value.is_null()) notes_->push_back(concat(path_of(key), ": ", rule->text));
       continue;
     }
-    check<ConfigError>(asks_nothing(entry.value, rule->neutral), deepspeed_read, "expected no ", quote(path_of(key)),
+    check<ConfigError>(is_neutral(entry.value, rule->neutral), deepspeed_read, "expected no ", quote(path_of(key)),
                        ", got ", inline_yaml(entry.value), ", which is not available: ", rule->text);
   }
 }

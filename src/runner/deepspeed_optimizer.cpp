@@ -1,9 +1,9 @@
 // Converts DeepSpeed's section `optimizer` to `optim` of a config, with DeepSpeed's defaults.
 #include <algorithm>
 
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 
-#include "runner/deepspeed_fold.hpp"
+#include <runner/deepspeed_fold.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

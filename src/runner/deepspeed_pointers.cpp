@@ -1,5 +1,5 @@
 // Pointers to tagged checkpoints.
-#include "runner/deepspeed_pointers.hpp"
+#include <runner/deepspeed_pointers.hpp>
 
 #include <algorithm>
 #include <cctype>

@@ -5,7 +5,7 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/services.hpp"
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

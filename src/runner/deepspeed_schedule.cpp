@@ -5,12 +5,12 @@
 #include <cmath>
 #include <numbers>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/optim/elementwise.hpp>
 #include <danling/optim/options.hpp>
 
-#include "runner/deepspeed_keys.hpp"
+#include <runner/deepspeed_keys.hpp>
 
 namespace danling::inline v0 {
 namespace {

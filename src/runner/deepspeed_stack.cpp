@@ -1,5 +1,5 @@
 // `stack: deepspeed`: maps the stages of ZeRO to stacks of this library.
-#include "runner/deepspeed_stack.hpp"
+#include <runner/deepspeed_stack.hpp>
 
 #include <memory>
 

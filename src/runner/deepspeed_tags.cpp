@@ -1,5 +1,5 @@
 // The directory of tagged checkpoints.
-#include "runner/deepspeed_tags.hpp"
+#include <runner/deepspeed_tags.hpp>
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
 
-#include "runner/deepspeed_pointers.hpp"
+#include <runner/deepspeed_pointers.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -49,7 +49,7 @@ void sync_if_there(const fs::path& path) {
 }
 
 /// Renames a complete directory to its final name; replaces an existing one atomically if the file system can.
-void put_in_place(const fs::path& made, const fs::path& place) {
+void replace_directory(const fs::path& made, const fs::path& place) {
   std::error_code error;
   if (fs::exists(place, error)) {
     if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
@@ -114,7 +114,7 @@ void copy_tag(const fs::path& from, const fs::path& to) {
     }
   }
   formats::sync_directory(made);
-  put_in_place(made, to);
+  replace_directory(made, to);
   formats::sync_directory(to.parent_path());
 }
 
@@ -189,7 +189,7 @@ void DeepSpeedTags::write(const TagPublication& what, const State& state) {
     if (!what.sync_first.empty()) {
       sync_if_there(what.sync_first);
     }
-    put_in_place(made, directory_ / what.tag);
+    replace_directory(made, directory_ / what.tag);
     formats::sync_directory(directory_);
   } catch (...) {
     fs::remove_all(made, error);

@@ -9,8 +9,8 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/runner/deepspeed_checkpoints.hpp>
 
-#include "checkpoint/counters.hpp"
-#include "checkpoint/retention.hpp"
+#include <checkpoint/counters.hpp>
+#include <checkpoint/retention.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "runner/disk_plan.hpp"
+#include <runner/disk_plan.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,8 +10,8 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/telemetry/text.hpp>
 #include <danling/workspace/workspace.hpp>
-#include "runner/checks.hpp"
-#include "runner/records.hpp"
+#include <runner/checks.hpp>
+#include <runner/records.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

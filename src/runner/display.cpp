@@ -1,4 +1,4 @@
-#include "runner/display.hpp"
+#include <runner/display.hpp>
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "runner/earlier_run.hpp"
+#include <runner/earlier_run.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -6,9 +6,9 @@
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/loss_terms.hpp"
-#include "runner/services.hpp"
-#include "runner/step_tapes.hpp"
+#include <runner/loss_terms.hpp>
+#include <runner/services.hpp>
+#include <runner/step_tapes.hpp>
 
 namespace danling::inline v0 {
 

@@ -6,7 +6,7 @@
 
 #include <ATen/record_function.h>
 
-#include <danling/runner/named_range.hpp>
+#include <danling/runner/detail/named_range.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "runner/evaluator.hpp"
+#include <runner/evaluator.hpp>
 
 #include <algorithm>
 #include <string>
@@ -6,23 +6,23 @@
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/adapters.hpp"
-#include "runner/agreed_error.hpp"
-#include "runner/agreement.hpp"
-#include "runner/averages.hpp"
-#include "runner/checks.hpp"
-#include "runner/evaluation_range.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/forward_scope.hpp"
-#include "runner/host_loop.hpp"
-#include "runner/loop_frame.hpp"
-#include "runner/paused_pass.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/services.hpp"
-#include "runner/shard_seed.hpp"
-#include "runner/watchdog.hpp"
-#include "runner/watched_loop.hpp"
-#include "runner/without_gradients.hpp"
+#include <runner/adapters.hpp>
+#include <runner/agreed_error.hpp>
+#include <runner/agreement.hpp>
+#include <runner/averages.hpp>
+#include <runner/checks.hpp>
+#include <runner/evaluation_range.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/forward_scope.hpp>
+#include <runner/host_loop.hpp>
+#include <runner/loop_frame.hpp>
+#include <runner/paused_pass.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/services.hpp>
+#include <runner/shard_seed.hpp>
+#include <runner/watchdog.hpp>
+#include <runner/watched_loop.hpp>
+#include <runner/without_gradients.hpp>
 
 namespace danling::inline v0 {
 

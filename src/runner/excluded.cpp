@@ -1,4 +1,4 @@
-#include "runner/excluded.hpp"
+#include <runner/excluded.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -6,7 +6,7 @@
 
 #include <danling/state/state.hpp>
 
-#include "runner/members.hpp"
+#include <runner/members.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "runner/fault_tolerance.hpp"
+#include <runner/fault_tolerance.hpp>
 
 #include <algorithm>
 #include <string>
@@ -11,22 +11,22 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "checkpoint/state_archive.hpp"
-#include "distributed/packing.hpp"
-#include "runner/agreement.hpp"
-#include "runner/display.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/process_config.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/records.hpp"
-#include "runner/restorer.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
-#include "runner/training.hpp"
-#include "runner/watchdog.hpp"
-#include "runner/watched_loop.hpp"
-#include "runner/windows.hpp"
+#include <checkpoint/state_archive.hpp>
+#include <distributed/packing.hpp>
+#include <runner/agreement.hpp>
+#include <runner/display.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/process_config.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/records.hpp>
+#include <runner/restorer.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
+#include <runner/training.hpp>
+#include <runner/watchdog.hpp>
+#include <runner/watched_loop.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <danling/runner/torch_runner_base.hpp>
 
-#include "runner/fault_state.hpp"
+#include <runner/fault_state.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "runner/final_report.hpp"
+#include <runner/final_report.hpp>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@
 #include <danling/workspace/files.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/display.hpp"
+#include <runner/display.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -94,7 +94,7 @@ struct Curve {
   std::vector<double> values;  // NaN in a round without a value
 };
 
-std::vector<Curve> curves_of(const ResultBook& results) {
+std::vector<Curve> curves_of(const ResultHistory& results) {
   std::vector<std::pair<std::string, std::string>> paths;  // split and name
   for (const auto& [split, numbers] : results.latest()->result) {
     paths.emplace_back(split, "loss");
@@ -121,7 +121,7 @@ std::vector<Curve> curves_of(const ResultBook& results) {
 
 void log_curves(TorchRunnerBase& runner) {
   constexpr std::size_t columns = 20;
-  const ResultBook& results = runner.results();
+  const ResultHistory& results = runner.results();
   if (results.latest() == nullptr) {
     return;
   }

@@ -10,10 +10,10 @@
 #include <danling/distributed/group.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "runner/finder.hpp"
-#include "runner/finder_files.hpp"
-#include "runner/step_memory.hpp"
-#include "runner/windows.hpp"
+#include <runner/finder.hpp>
+#include <runner/finder_files.hpp>
+#include <runner/step_memory.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <danling/workspace/files.hpp>
 
-#include "runner/finder.hpp"
-#include "runner/finder_files.hpp"
+#include <runner/finder.hpp>
+#include <runner/finder_files.hpp>
 
 namespace danling::inline v0 {
 namespace {

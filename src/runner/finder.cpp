@@ -1,4 +1,4 @@
-#include "runner/finder.hpp"
+#include <runner/finder.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -6,17 +6,17 @@
 #include <danling/distributed/group.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/agreement.hpp"
-#include "runner/checks.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/host_loop.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/restorer.hpp"
-#include "runner/snapshot.hpp"
-#include "runner/step_tapes.hpp"
-#include "runner/train_pass.hpp"
-#include "runner/training.hpp"
-#include "runner/windows.hpp"
+#include <runner/agreement.hpp>
+#include <runner/checks.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/host_loop.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/restorer.hpp>
+#include <runner/snapshot.hpp>
+#include <runner/step_tapes.hpp>
+#include <runner/train_pass.hpp>
+#include <runner/training.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 

@@ -15,8 +15,8 @@
 #include <danling/data/loader_visit.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
-#include "runner/loss_probe.hpp"
-#include "runner/services.hpp"
+#include <runner/loss_probe.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "runner/gradient_stats.hpp"
+#include <runner/gradient_stats.hpp>
 
 #include <cmath>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "runner/gradients.hpp"
+#include <runner/gradients.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,11 +13,11 @@
 #include <danling/runner/parallelism.hpp>
 #include <optim/memory.hpp>
 
-#include "runner/gradient_stats.hpp"
-#include "runner/kept_buffers.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/repeated_step.hpp"
-#include "runner/sharded_parallel.hpp"
+#include <runner/gradient_stats.hpp>
+#include <runner/kept_buffers.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/repeated_step.hpp>
+#include <runner/sharded_parallel.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -54,7 +54,7 @@ void TorchRunnerBase::Gradients::configure(Learner& learner) const {
   learner.watches_loss = LossPolicy::judges(config);
   if (leaves_out(config)) {
     const ModelHandle& model = learner.name.empty() ? runner_.model : runner_.models.at(learner.name);
-    const auto buffers = std::make_shared<detail::KeptBuffers>(model);
+    const auto buffers = std::make_shared<detail::BufferBackup>(model);
     learner.buffers = buffers->empty() ? nullptr : buffers;
   }
   learner.reads_flags_late = !runner_.device().is_cpu();
@@ -280,6 +280,6 @@ std::int64_t TorchRunnerBase::Gradients::settle() const {
   return steps;
 }
 
-void TorchRunnerBase::settle_counters() { Gradients(*this).settle(); }
+void TorchRunnerBase::synchronize_counters() { Gradients(*this).settle(); }
 
 }  // namespace danling::inline v0

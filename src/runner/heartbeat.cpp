@@ -1,4 +1,4 @@
-#include "runner/heartbeat.hpp"
+#include <runner/heartbeat.hpp>
 
 #include <filesystem>
 #include <system_error>
@@ -8,8 +8,8 @@
 #include <danling/runner/heartbeat_options.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/records.hpp"
-#include "runner/services.hpp"
+#include <runner/records.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

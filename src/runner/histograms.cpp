@@ -1,4 +1,4 @@
-#include "runner/histograms.hpp"
+#include <runner/histograms.hpp>
 
 #include <utility>
 

@@ -1,23 +1,23 @@
-#include "runner/host_loop.hpp"
+#include <runner/host_loop.hpp>
 
 #include <functional>
 #include <utility>
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/checks.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/learners.hpp"
-#include "runner/records.hpp"
-#include "runner/saver.hpp"
-#include "runner/schedules.hpp"
-#include "runner/services.hpp"
-#include "runner/step_tapes.hpp"
-#include "runner/train_pass.hpp"
-#include "runner/training.hpp"
-#include "runner/watchdog.hpp"
-#include "runner/watched_loop.hpp"
-#include "runner/windows.hpp"
+#include <runner/checks.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/learners.hpp>
+#include <runner/records.hpp>
+#include <runner/saver.hpp>
+#include <runner/schedules.hpp>
+#include <runner/services.hpp>
+#include <runner/step_tapes.hpp>
+#include <runner/train_pass.hpp>
+#include <runner/training.hpp>
+#include <runner/watchdog.hpp>
+#include <runner/watched_loop.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 
@@ -25,7 +25,7 @@ namespace danling::inline v0 {
 
 void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string& split) {
   static constexpr auto operation = "runner.train_on_batch";
-  Checks(runner).no_tool(operation);
+  Checks(runner).check_tools_called(operation);
   runner.has_trained_ = true;
   Training training(runner);
   bool began = false;
@@ -150,7 +150,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
   }
 }
 
-const ResultBook& TorchRunnerBase::finish_training() {
+const ResultHistory& TorchRunnerBase::finish_training() {
   static constexpr auto operation = "runner.finish_training";
   Checks(*this).not_training(operation);
   check<StateError>(host_ != nullptr, operation, "expected a call after train_on_batch, got one without");

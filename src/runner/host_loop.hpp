@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "runner/averages.hpp"
-#include "runner/evaluator.hpp"
-#include "runner/loop_frame.hpp"
-#include "runner/paused_pass.hpp"
+#include <runner/averages.hpp>
+#include <runner/evaluator.hpp>
+#include <runner/loop_frame.hpp>
+#include <runner/paused_pass.hpp>
 
 namespace danling::inline v0 {
 

@@ -8,13 +8,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include "runner/adapters.hpp"
-#include "runner/agreement.hpp"
-#include "runner/averages.hpp"
-#include "runner/evaluator.hpp"
-#include "runner/forward_scope.hpp"
-#include "runner/services.hpp"
-#include "runner/without_gradients.hpp"
+#include <runner/adapters.hpp>
+#include <runner/agreement.hpp>
+#include <runner/averages.hpp>
+#include <runner/evaluator.hpp>
+#include <runner/forward_scope.hpp>
+#include <runner/services.hpp>
+#include <runner/without_gradients.hpp>
 
 namespace danling::inline v0 {
 

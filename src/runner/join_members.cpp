@@ -10,11 +10,11 @@
 #include <danling/runner/stacks.hpp>
 #include <danling/version.hpp>
 
-#include "distributed/rank_report.hpp"
-#include "runner/fault_state.hpp"
-#include "runner/process_config.hpp"
-#include "runner/setup.hpp"
-#include "runner/wait_notice.hpp"
+#include <distributed/rank_report.hpp>
+#include <runner/fault_state.hpp>
+#include <runner/process_config.hpp>
+#include <runner/setup.hpp>
+#include <runner/wait_notice.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/kept_buffers.hpp"
+#include <runner/kept_buffers.hpp>
 
 #include <unordered_set>
 
@@ -8,7 +8,7 @@
 
 namespace danling::inline v0::detail {
 
-KeptBuffers::KeptBuffers(const ModelHandle& model) {
+BufferBackup::BufferBackup(const ModelHandle& model) {
   std::unordered_set<const void*> seen;
   for (const auto& [name, parameter] : model.named_parameters()) {
     seen.insert(parameter.unsafeGetTensorImpl());
@@ -20,7 +20,7 @@ KeptBuffers::KeptBuffers(const ModelHandle& model) {
   }
 }
 
-void KeptBuffers::keep() {
+void BufferBackup::keep() {
   const at::NoGradGuard no_grad;
   for (Item& item : items_) {
     if (!item.kept.defined() || item.kept.device() != item.buffer.device()) {
@@ -30,14 +30,14 @@ void KeptBuffers::keep() {
   }
 }
 
-void KeptBuffers::restore() const {
+void BufferBackup::restore() const {
   const at::NoGradGuard no_grad;
   for (const Item& item : items_) {
     item.buffer.copy_(item.kept, /*non_blocking=*/true);
   }
 }
 
-void KeptBuffers::restore(const at::Tensor& skipped) const {
+void BufferBackup::restore(const at::Tensor& skipped) const {
   const at::NoGradGuard no_grad;
   for (const Item& item : items_) {
     item.buffer.copy_(at::where(skipped.to(item.buffer.device()).ne(0), item.kept, item.buffer));

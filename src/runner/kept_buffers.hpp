@@ -9,9 +9,9 @@ namespace danling::inline v0::detail {
 
 /// A skipped batch must leave no trace: batch normalization would keep its NaN in the running statistics. Copies all
 /// buffers, since kernels that change them do not advance their version counters.
-class KeptBuffers {
+class BufferBackup {
  public:
-  explicit KeptBuffers(const ModelHandle& model);
+  explicit BufferBackup(const ModelHandle& model);
 
   bool empty() const { return items_.empty(); }
   void keep();

@@ -1,4 +1,4 @@
-#include "runner/kernel_settings.hpp"
+#include <runner/kernel_settings.hpp>
 
 #include <cstdlib>
 #include <mutex>

@@ -8,17 +8,17 @@
 
 #include <torch/csrc/autograd/variable.h>
 
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/optim/build.hpp>
-#include "runner/adapters.hpp"
-#include "runner/averages.hpp"
-#include "runner/gradients.hpp"
-#include "runner/learners.hpp"
-#include "runner/load_part.hpp"
-#include "runner/repeated_step.hpp"
-#include "runner/schedules.hpp"
-#include "runner/shard_states.hpp"
-#include "runner/unread_options.hpp"
+#include <runner/adapters.hpp>
+#include <runner/averages.hpp>
+#include <runner/gradients.hpp>
+#include <runner/learners.hpp>
+#include <runner/load_part.hpp>
+#include <runner/repeated_step.hpp>
+#include <runner/schedules.hpp>
+#include <runner/shard_states.hpp>
+#include <runner/unread_options.hpp>
 
 namespace danling::inline v0 {
 

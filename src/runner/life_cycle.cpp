@@ -8,9 +8,9 @@
 #include <danling/checkpoint/sharded_manager.hpp>
 #include <danling/runner/parallelism.hpp>
 
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
-#include "runner/setup.hpp"
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
+#include <runner/setup.hpp>
 
 namespace danling::inline v0 {
 

@@ -12,7 +12,7 @@ namespace {
 // The config key that set an option of a split.
 template <class T>
 std::string key_of(const DataloaderConfig& config, const std::string& split,
-                   std::optional<T> DataloaderOptions::*option, std::string_view name) {
+                   std::optional<T> DataloaderOverrides::*option, std::string_view name) {
   const auto own = config.splits.find(split);
   const bool by_split = own != config.splits.end() && (own->second.*option).has_value();
   return by_split ? concat("dataloader.", split, ".", name) : concat("dataloader.", name);
@@ -24,7 +24,7 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
                                                     const data::LoaderDefaults& declared) {
   static constexpr std::string_view where = "runner.build_dataloaders";
   const DataloaderConfig& all = config().dataloader;
-  const DataloaderOptions asked = all.for_split(split);
+  const DataloaderOverrides asked = all.for_split(split);
   const auto training = train_splits();
   const bool train = std::find(training.begin(), training.end(), split) != training.end();
   data::LoaderOptions out = data::default_options(declared, train, stream);
@@ -34,11 +34,11 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   out.collation = asked.collation.value_or(out.collation);
   out.num_workers = asked.num_workers.value_or(out.num_workers);
   check<ConfigError>(out.num_workers > 0 || !asked.prefetch_factor, where, "expected workers for ",
-                     quote(key_of(all, split, &DataloaderOptions::prefetch_factor, "prefetch_factor")), ", got ",
+                     quote(key_of(all, split, &DataloaderOverrides::prefetch_factor, "prefetch_factor")), ", got ",
                      asked.prefetch_factor.value_or(0), " with num_workers 0 in split ", quote(split),
                      "; set dataloader.num_workers");
   check<ConfigError>(out.num_workers > 0 || !asked.persistent_workers.value_or(false), where, "expected workers for ",
-                     quote(key_of(all, split, &DataloaderOptions::persistent_workers, "persistent_workers")),
+                     quote(key_of(all, split, &DataloaderOverrides::persistent_workers, "persistent_workers")),
                      ", got true with num_workers 0 in split ", quote(split), "; set dataloader.num_workers");
   out.prefetch_factor = asked.prefetch_factor;
   out.persistent_workers = asked.persistent_workers.value_or(out.persistent_workers);
@@ -63,7 +63,7 @@ bool TorchRunnerBase::pins(const std::string& split) {
     return true;
   }
   if (pin_warning_.empty()) {
-    const std::string key = key_of(config().dataloader, split, &DataloaderOptions::pin_memory, "pin_memory");
+    const std::string key = key_of(config().dataloader, split, &DataloaderOverrides::pin_memory, "pin_memory");
     pin_warning_ = concat("expected a GPU for ", quote(key), ", got a run on the CPU; batches stay in ordinary memory");
   }
   return false;

@@ -1,7 +1,7 @@
 // Fields of RunnerConfig for logging, metrics and sinks.
-#include "runner/logging_config.hpp"
+#include <runner/logging_config.hpp>
 
-#include "runner/reserved_keys.hpp"
+#include <runner/reserved_keys.hpp>
 
 namespace danling::inline v0 {
 

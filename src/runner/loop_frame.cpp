@@ -1,4 +1,4 @@
-#include "runner/loop_frame.hpp"
+#include <runner/loop_frame.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -10,11 +10,11 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/telemetry/memory.hpp>
 
-#include "runner/checks.hpp"
-#include "runner/gradients.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/rank_times.hpp"
-#include "runner/services.hpp"
+#include <runner/checks.hpp>
+#include <runner/gradients.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/rank_times.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

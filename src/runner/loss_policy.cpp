@@ -1,4 +1,4 @@
-#include "runner/loss_policy.hpp"
+#include <runner/loss_policy.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,9 +13,9 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/agreed_error.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
+#include <runner/agreed_error.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -20,7 +20,7 @@ namespace detail {
 struct RollBack {};
 
 /// A micro-batch of the open window, stored until all windows are closed.
-struct JudgedBatch {
+struct WindowBatch {
   State batch;
   std::vector<std::int64_t> indices;  ///< empty without a loader
   std::int64_t iteration;
@@ -36,7 +36,7 @@ struct BadWindow {
 };
 
 struct LossPolicyState {
-  std::vector<JudgedBatch> batches;
+  std::vector<WindowBatch> batches;
   std::int64_t first = 0;  ///< micro_step at the start of the stored micro-batches
   std::optional<BadWindow> bad;
   std::map<std::string, std::deque<double>> losses;                ///< of the last updates, by model

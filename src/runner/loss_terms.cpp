@@ -1,4 +1,4 @@
-#include "runner/loss_terms.hpp"
+#include <runner/loss_terms.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -7,15 +7,15 @@
 #include <utility>
 
 #include <danling/checkpoint/pretrained.hpp>
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/metrics/losses.hpp>
 #include <danling/nn/distillation.hpp>
 #include <danling/nn/losses.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "config/field_spec.hpp"
-#include "runner/schedules.hpp"
+#include <config/field_spec.hpp>
+#include <runner/schedules.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -50,9 +50,10 @@ class DistillationTerm final : public Loss<PredictionBatch> {
   MetricValue compute(const PredictionBatch& batch) override {
     const at::Tensor logits =
         teacher_logits_->left_out ? batch.prediction.detach() : std::exchange(teacher_logits_->value, at::Tensor());
-    check<StateError>(logits.defined(), distill_at,
-                      "expected the teacher's logits for this batch, got none; call consult_teacher(batch) in your "
-                      "train_step and evaluate_step, before the criterion");
+    check<StateError>(
+        logits.defined(), distill_at,
+        "expected the teacher's logits for this batch, got none; call compute_teacher_logits(batch) in your "
+        "train_step and evaluate_step, before the criterion");
     auto [sum, count] = loss_.sum_and_count(batch.prediction, logits, batch.target);
     return MetricValue::sum(std::move(sum), std::move(count));
   }

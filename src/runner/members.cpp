@@ -1,4 +1,4 @@
-#include "runner/members.hpp"
+#include <runner/members.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -17,9 +17,9 @@
 #include <danling/core/signals.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "distributed/packing.hpp"
-#include "distributed/rank_report.hpp"
-#include "distributed/sockets.hpp"
+#include <distributed/packing.hpp>
+#include <distributed/rank_report.hpp>
+#include <distributed/sockets.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -129,7 +129,7 @@ ProcessIdentity identity_in(const Generation& generation, ProcessIdentity own) {
   own.master_port = generation.port;
   own.job = generation.run;
   own.meeting = concat("generation ", generation.number);  // members have joined more often than new processes
-  own.launcher_listens = false;
+  own.launcher_hosts_store = false;
   return own;
 }
 
@@ -327,7 +327,7 @@ void Members::fail(std::string_view words) noexcept {
   }
 }
 
-bool Members::someone_waits() const {
+bool Members::has_waiting_process() const {
   if (std::ssize(tokens_) >= options_.most) {
     return false;
   }

@@ -65,7 +65,7 @@ class Members {
   /// the others continued without this one, and at a stop_signal()
   Generation next();
   /// True when a process waits to join. Reads the directory.
-  bool someone_waits() const;
+  bool has_waiting_process() const;
   /// Reports to the other members that this one ends with an error, so that none continues.
   void fail(std::string_view words) noexcept;
 

@@ -7,7 +7,7 @@
 #include <danling/nn/summary.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
-#include <danling/tensors/describe.hpp>
+#include <danling/tensors/detail/describe.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

@@ -1,8 +1,8 @@
-#include "runner/model_flops.hpp"
+#include <runner/model_flops.hpp>
 
 #include <optional>
 
-#include "nn/flop_counter.hpp"
+#include <nn/flop_counter.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -4,11 +4,11 @@
 #include <danling/nn/lora.hpp>
 #include <danling/nn/summary.hpp>
 
-#include "runner/adapters.hpp"
-#include "runner/evaluator.hpp"
-#include "runner/loss_terms.hpp"
-#include "runner/services.hpp"
-#include "runner/without_gradients.hpp"
+#include <runner/adapters.hpp>
+#include <runner/evaluator.hpp>
+#include <runner/loss_terms.hpp>
+#include <runner/services.hpp>
+#include <runner/without_gradients.hpp>
 
 namespace danling::inline v0 {
 namespace {

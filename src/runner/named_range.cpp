@@ -1,4 +1,4 @@
-#include <danling/runner/named_range.hpp>
+#include <danling/runner/detail/named_range.hpp>
 
 #include <memory>
 #include <string_view>

@@ -9,9 +9,9 @@
 #include <danling/runner/parallel_runner.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "distributed/group_impl.hpp"
-#include "runner/sharded_parallel.hpp"
-#include "runner/stage_names.hpp"
+#include <distributed/group_impl.hpp>
+#include <runner/sharded_parallel.hpp>
+#include <runner/stage_names.hpp>
 
 namespace danling::inline v0::detail {
 

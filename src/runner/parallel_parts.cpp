@@ -16,10 +16,10 @@
 #include <danling/parallel/tensor_plan.hpp>
 #include <danling/runner/parallel_runner.hpp>
 
-#include "runner/join_processes.hpp"
-#include "runner/sharded_parallel.hpp"
-#include "runner/stage_names.hpp"
-#include "runner/stage_tree.hpp"
+#include <runner/join_processes.hpp>
+#include <runner/sharded_parallel.hpp>
+#include <runner/stage_names.hpp>
+#include <runner/stage_tree.hpp>
 
 namespace danling::inline v0 {
 
@@ -133,7 +133,7 @@ void parallelize(ModelHandle& model, const ParallelContext& context, const std::
   }
   if (auto* own = dynamic_cast<parallel::Parallelizable*>(model.module().get())) {
     own->parallelize(context);  // it may use other groups than the plan
-    parallel::follow_plan(*model.module(), context, plan);
+    parallel::apply_plan(*model.module(), context, plan);
     return;
   }
   if (!plan.empty()) {

@@ -8,11 +8,11 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/optim/clip.hpp>
 
-#include "runner/rank_messages.hpp"
+#include <runner/rank_messages.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -97,7 +97,7 @@ void Parallelism::set_loss_scale(const optim::Optimizer&, const at::Tensor&) {}
 
 void Parallelism::begin_backward(const WindowPlace&) {}
 
-std::string Parallelism::why_not_recorded() const {
+std::string Parallelism::unrecordable_reason() const {
   return name() == "single" ? std::string() : concat("the stack ", quote(name()), " does not support it");
 }
 

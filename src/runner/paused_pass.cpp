@@ -1,9 +1,9 @@
-#include "runner/paused_pass.hpp"
+#include <runner/paused_pass.hpp>
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/loop_frame.hpp"
-#include "runner/snapshot.hpp"
+#include <runner/loop_frame.hpp>
+#include <runner/snapshot.hpp>
 
 namespace danling::inline v0 {
 

@@ -12,14 +12,13 @@ void PipelineDrawing::after_step(TorchRunnerBase& runner, const parallel::Pipeli
   static constexpr std::int64_t settled = 3, characters = 110;
   ++steps_;
   const parallel::PipelinePlan& plan = schedule.plan();
-  if (is_done_ || !runner.config().parallel.pipeline_picture || steps_ < settled ||
-      micro_batches != plan.micro_batches) {
+  if (is_done_ || !runner.config().parallel.draw_pipeline || steps_ < settled || micro_batches != plan.micro_batches) {
     return;
   }
   is_done_ = true;
   const parallel::PipelineTimeline measured = schedule.measured();
   if (runner.is_main_process()) {
-    std::string picture = parallel::pipeline_picture(plan, parallel::simulate_pipeline(plan), &measured, characters);
+    std::string picture = parallel::draw_pipeline(plan, parallel::simulate_pipeline(plan), &measured, characters);
     picture.pop_back();  // the end of the last line
     runner.logger().info(concat("pipeline, training step ", steps_, ": ", picture));
   }

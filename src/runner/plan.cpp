@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/runner/parallelism.hpp>
 
 namespace danling::inline v0 {

@@ -1,4 +1,4 @@
-#include "runner/precision_config.hpp"
+#include <runner/precision_config.hpp>
 
 #include <utility>
 

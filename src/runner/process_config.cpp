@@ -1,5 +1,5 @@
 // The sections of RunnerConfig for several processes.
-#include "runner/process_config.hpp"
+#include <runner/process_config.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -10,8 +10,8 @@
 #include <danling/core/error.hpp>
 #include <danling/distributed/group.hpp>
 
-#include "distributed/rank_report.hpp"
-#include "runner/reserved_keys.hpp"
+#include <distributed/rank_report.hpp>
+#include <runner/reserved_keys.hpp>
 
 namespace danling::inline v0 {
 
@@ -72,7 +72,7 @@ void ParallelConfig::fields(Fields& f) {
   f("module_fqns_per_model_part", module_fqns_per_model_part,
     "modules of each stage of a pipeline: names, separated by commas; one entry for each stage")
       .non_semantic();
-  f("pipeline_picture", pipeline_picture,
+  f("draw_pipeline", draw_pipeline,
     "log once when each rank of a pipeline computed and waited in a step, next to the plan")
       .non_semantic();
   f("allow_degree_change", allow_degree_change, "resume a checkpoint of other axes with stack: parallel")
@@ -235,8 +235,8 @@ ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const Runner
                                                   : parse_init_method(where, "the variable INIT_METHOD", *variable);
   if (!master.host.empty()) {
     // The launcher listens only at the address of its own variables.
-    identity.launcher_listens =
-        identity.launcher_listens && master.host == identity.master_address && master.port == identity.master_port;
+    identity.launcher_hosts_store =
+        identity.launcher_hosts_store && master.host == identity.master_address && master.port == identity.master_port;
     identity.master_address = master.host;
     identity.master_port = master.port;
   }
@@ -291,8 +291,8 @@ void check_grid(const RunnerConfig& config) {
   const bool is_staged = parallel.axes.pipeline != 1;
   check<ConfigError>(is_staged || !parallel.module_fqns_per_model_part, where,
                      "expected 'parallel.axes.pipeline' above 1 beside 'parallel.module_fqns_per_model_part', got 1");
-  check<ConfigError>(is_staged || !parallel.pipeline_picture, where,
-                     "expected 'parallel.axes.pipeline' above 1 beside 'parallel.pipeline_picture', got 1");
+  check<ConfigError>(is_staged || !parallel.draw_pipeline, where,
+                     "expected 'parallel.axes.pipeline' above 1 beside 'parallel.draw_pipeline', got 1");
   check<ConfigError>(stack == "parallel" || parallel.tensor_plan.empty(), where,
                      "expected 'stack: parallel' beside 'parallel.tensor_plan', got ", stack);
 }

@@ -1,4 +1,4 @@
-#include "runner/profiler.hpp"
+#include <runner/profiler.hpp>
 
 #include <unistd.h>
 
@@ -18,10 +18,10 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/trace.hpp>
 #include <danling/runner/base_runner.hpp>
-#include <danling/runner/named_range.hpp>
+#include <danling/runner/detail/named_range.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -21,10 +21,12 @@ void ProfilingConfig::fields(Fields& f) {
 
 void ProfilingConfig::check() const {
   static constexpr std::string_view where = "config.validate";
-  danling::check<ConfigError>(!with_stack, where,
-                              "expected 'profiling.with_stack: false', got true: it records stacks of Python, which a "
-                              "C++ program does not have; name parts of a step by RECORD_USER_SCOPE instead");
-  danling::check<ConfigError>(!trace_dir.empty(), where, "expected a directory for 'profiling.trace_dir', got none");
+  danling::detail::check<ConfigError>(
+      !with_stack, where,
+      "expected 'profiling.with_stack: false', got true: it records stacks of Python, which a "
+      "C++ program does not have; name parts of a step by RECORD_USER_SCOPE instead");
+  danling::detail::check<ConfigError>(!trace_dir.empty(), where,
+                                      "expected a directory for 'profiling.trace_dir', got none");
 }
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-#include "runner/rank_messages.hpp"
+#include <runner/rank_messages.hpp>
 
 #include <danling/core/error.hpp>
 

@@ -9,11 +9,11 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "checkpoint/state_archive.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/restorer.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
+#include <checkpoint/state_archive.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/restorer.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/rank_times.hpp"
+#include <runner/rank_times.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include <danling/core/format.hpp>
 
-#include "runner/rank_messages.hpp"
+#include <runner/rank_messages.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

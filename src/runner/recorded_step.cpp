@@ -1,8 +1,8 @@
 // How step() takes part in a recording; step.cpp has backward().
 #include <danling/runner/torch_runner_base.hpp>
 
-#include "runner/step_tapes.hpp"
-#include "runner/windows.hpp"
+#include <runner/step_tapes.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 

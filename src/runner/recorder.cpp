@@ -1,4 +1,4 @@
-#include "runner/recorder.hpp"
+#include <runner/recorder.hpp>
 
 #include <system_error>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <danling/runner/base_runner.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "runner/earlier_run.hpp"
+#include <runner/earlier_run.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -195,7 +195,7 @@ void Recorder::restore_lines(std::int64_t lines, const std::string& waiting) {
 
 // ---- results --------------------------------------------------------------------------------------------------------
 
-void Recorder::write(const ResultBook& results) {
+void Recorder::write(const ResultHistory& results) {
   reopen();
   if (results.is_best()) {
     best_file_index_.reset();
@@ -205,7 +205,7 @@ void Recorder::write(const ResultBook& results) {
   }
 }
 
-void Recorder::write_files(const ResultBook& results) {
+void Recorder::write_files(const ResultHistory& results) {
   if (!is_open()) {
     return;
   }
@@ -221,7 +221,7 @@ void Recorder::write_files(const ResultBook& results) {
   pending_best_.reset();
 }
 
-void Recorder::retry_writes(const ResultBook& results, bool again) {
+void Recorder::retry_writes(const ResultHistory& results, bool again) {
   reopen();
   if (const auto* row = best_file_row(results); row != nullptr && again) {
     pending_best_ = numbered(*row);
@@ -237,7 +237,7 @@ void Recorder::retry_writes(const ResultBook& results, bool again) {
   }
 }
 
-const ResultBook::Row* Recorder::best_file_row(const ResultBook& results) const {
+const ResultHistory::Row* Recorder::best_file_row(const ResultHistory& results) const {
   return best_file_index_ ? results.find(*best_file_index_) : results.saved_best();
 }
 

@@ -16,7 +16,7 @@
 #include <danling/telemetry/metrics_log.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/restore_point.hpp"
+#include <runner/restore_point.hpp>
 
 namespace danling::inline v0::detail {
 
@@ -68,14 +68,14 @@ class Recorder : public Callback {
 
   /// Writes results.json, latest.json and best.json. Logs each distinct failure once and writes the files with the next
   /// result.
-  void write(const ResultBook& results);
+  void write(const ResultHistory& results);
   /// Retries failed writes; with `again`, always writes the results. @throws Error when a write fails again
-  void retry_writes(const ResultBook& results, bool again);
+  void retry_writes(const ResultHistory& results, bool again);
   /// Sets the index of the result in best.pth if it is not the best: -1 without a file; empty if it is the best.
   void set_best_file_index(std::optional<std::int64_t> index) { best_file_index_ = index; }
   const std::optional<std::int64_t>& best_file_index() const { return best_file_index_; }
   /// The row for best.json; null: no file.
-  const ResultBook::Row* best_file_row(const ResultBook& results) const;
+  const ResultHistory::Row* best_file_row(const ResultHistory& results) const;
   /// True when best.json holds this result; false if, for example, the process died after a full disk.
   bool best_file_holds(std::int64_t index) const;
   void remove_best_file() const;
@@ -93,8 +93,8 @@ class Recorder : public Callback {
   void log_recovery(std::string& last_failure, std::string_view what);
   void copy_metrics_of(const std::filesystem::path& run);
   void write_metadata();
-  void write_files(const ResultBook& results);
-  NumberedResult numbered(const ResultBook::Row& row) const { return {row.index + options_.first, row.result}; }
+  void write_files(const ResultHistory& results);
+  NumberedResult numbered(const ResultHistory::Row& row) const { return {row.index + options_.first, row.result}; }
 
   Workspace& workspace_;
   Logger& logger_;

@@ -11,14 +11,14 @@
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/config/tree.hpp>
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 
-#include "runner/rank_messages.hpp"
-#include "runner/records.hpp"
-#include "runner/saver.hpp"
-#include "runner/score_names.hpp"
-#include "runner/services.hpp"
-#include "runner/setup.hpp"
+#include <runner/rank_messages.hpp>
+#include <runner/records.hpp>
+#include <runner/saver.hpp>
+#include <runner/score_names.hpp>
+#include <runner/services.hpp>
+#include <runner/setup.hpp>
 
 namespace danling::inline v0 {
 
@@ -98,7 +98,8 @@ void BaseRunner::Records::open_rank_log() {
   }
   std::error_code missing;
   const bool sees = std::filesystem::exists(first, missing);
-  warn_of_blind(detail::exchange(runner_.group(), sees ? "" : std::filesystem::current_path(missing).string()), first);
+  warn_invisible_directory(
+      detail::exchange(runner_.group(), sees ? "" : std::filesystem::current_path(missing).string()), first);
   if (!sees || runner_.is_main_process() || runner_.logger().has_file()) {
     return;
   }
@@ -113,7 +114,8 @@ void BaseRunner::Records::open_rank_log() {
 }
 
 // @param folders  of the processes that do not see the log of rank 0
-void BaseRunner::Records::warn_of_blind(const std::vector<std::string>& folders, const std::filesystem::path& log) {
+void BaseRunner::Records::warn_invisible_directory(const std::vector<std::string>& folders,
+                                                   const std::filesystem::path& log) {
   for (std::size_t rank = 0; rank < folders.size() && runner_.is_main_process(); ++rank) {
     if (!folders[rank].empty()) {
       runner_.logger().warning(concat("rank ", rank, " does not see the run's directory ",
@@ -169,7 +171,7 @@ void BaseRunner::Records::adopt_history() {
     }
   }
   runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
-  runner_.settle_checkpoints();
+  runner_.wait_for_checkpoints();
   retry_writes(/*again=*/true);
 }
 

@@ -6,7 +6,7 @@
 
 #include <danling/runner/base_runner.hpp>
 
-#include "runner/recorder.hpp"
+#include <runner/recorder.hpp>
 
 namespace danling::inline v0 {
 
@@ -37,7 +37,7 @@ class BaseRunner::Records {
   detail::RecordedConfig recorded_config() const;
   bool open_recorder();
   void open_rank_log();
-  void warn_of_blind(const std::vector<std::string>& folders, const std::filesystem::path& log);
+  void warn_invisible_directory(const std::vector<std::string>& folders, const std::filesystem::path& log);
   void take_over();
   void adopt_history();
 

@@ -1,4 +1,4 @@
-#include "runner/repeated_step.hpp"
+#include <runner/repeated_step.hpp>
 
 #include <optional>
 #include <string>
@@ -7,8 +7,8 @@
 #include <danling/optim/optimizer.hpp>
 #include <danling/runner/precision.hpp>
 
-#include "runner/adapters.hpp"
-#include "runner/snapshot.hpp"
+#include <runner/adapters.hpp>
+#include <runner/snapshot.hpp>
 
 namespace danling::inline v0 {
 

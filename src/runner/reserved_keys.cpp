@@ -1,5 +1,5 @@
 // The table of reserved keys and its parser.
-#include "runner/reserved_keys.hpp"
+#include <runner/reserved_keys.hpp>
 
 #include <charconv>
 #include <span>

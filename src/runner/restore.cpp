@@ -8,17 +8,17 @@
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/config/tree.hpp>
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/runner/parallelism.hpp>
 
-#include "runner/display.hpp"
-#include "runner/earlier_run.hpp"
-#include "runner/excluded.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/records.hpp"
-#include "runner/restorer.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
+#include <runner/display.hpp>
+#include <runner/earlier_run.hpp>
+#include <runner/excluded.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/records.hpp>
+#include <runner/restorer.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -9,9 +9,9 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 
-#include "runner/earlier_run.hpp"
-#include "runner/restorer.hpp"
-#include "runner/services.hpp"
+#include <runner/earlier_run.hpp>
+#include <runner/restorer.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <danling/runner/base_runner.hpp>
 
-#include "runner/restore_point.hpp"
+#include <runner/restore_point.hpp>
 
 namespace danling::inline v0 {
 

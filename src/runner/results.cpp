@@ -82,14 +82,14 @@ Result result_from_state(const State& state) {
   return result;
 }
 
-void ResultBook::select(std::optional<std::string> score_split, std::string score_name,
-                        std::optional<bool> higher_is_better) {
+void ResultHistory::select(std::optional<std::string> score_split, std::string score_name,
+                           std::optional<bool> higher_is_better) {
   score_split_ = std::move(score_split);
   score_name_ = std::move(score_name);
   higher_is_better_ = higher_is_better.value_or(score_name_ != "loss");
 }
 
-void ResultBook::append(std::int64_t index, const Result& result) {
+void ResultHistory::append(std::int64_t index, const Result& result) {
   for (auto& row : rows_) {
     if (row.index == index) {
       row.result.merge(result);
@@ -99,14 +99,14 @@ void ResultBook::append(std::int64_t index, const Result& result) {
   rows_.push_back({index, result});
 }
 
-std::optional<double> ResultBook::score_of(const Row& row) const {
+std::optional<double> ResultHistory::score_of(const Row& row) const {
   const auto* split = score_split_ ? row.result.find(*score_split_) : nullptr;
   const auto* numbers = split != nullptr ? std::get_if<Result>(split) : nullptr;
   const double* score = numbers != nullptr ? numbers->number(score_name_) : nullptr;
   return score != nullptr ? std::optional(*score) : std::nullopt;
 }
 
-std::vector<std::pair<std::int64_t, double>> ResultBook::scores() const {
+std::vector<std::pair<std::int64_t, double>> ResultHistory::scores() const {
   std::vector<std::pair<std::int64_t, double>> out;
   for (const auto& row : rows_) {
     if (const auto score = score_of(row)) {
@@ -116,28 +116,28 @@ std::vector<std::pair<std::int64_t, double>> ResultBook::scores() const {
   return out;
 }
 
-std::vector<std::pair<std::int64_t, double>> ResultBook::finite_scores() const {
+std::vector<std::pair<std::int64_t, double>> ResultHistory::finite_scores() const {
   auto out = scores();
   std::erase_if(out, [](const auto& item) { return !std::isfinite(item.second); });
   return out;
 }
 
-std::optional<double> ResultBook::latest_score() const {
+std::optional<double> ResultHistory::latest_score() const {
   const auto all = scores();
   return all.empty() ? std::nullopt : std::optional<double>(all.back().second);
 }
 
 // Of equal scores the latest is best.
-bool ResultBook::is_better(double score, double than) const {
+bool ResultHistory::is_better(double score, double than) const {
   return higher_is_better_ ? score >= than : score <= than;
 }
 
-std::int64_t ResultBook::best_index() const {
+std::int64_t ResultHistory::best_index() const {
   const auto* row = best();
   return row != nullptr ? row->index : 0;
 }
 
-const ResultBook::Row* ResultBook::saved_best() const {
+const ResultHistory::Row* ResultHistory::saved_best() const {
   std::optional<double> best;
   std::optional<std::int64_t> saved;
   for (const auto& [index, score] : finite_scores()) {
@@ -151,7 +151,7 @@ const ResultBook::Row* ResultBook::saved_best() const {
   return saved ? find(*saved) : nullptr;
 }
 
-const ResultBook::Row* ResultBook::find(std::int64_t index) const {
+const ResultHistory::Row* ResultHistory::find(std::int64_t index) const {
   for (const auto& row : rows_) {
     if (row.index == index) {
       return &row;
@@ -160,14 +160,14 @@ const ResultBook::Row* ResultBook::find(std::int64_t index) const {
   return nullptr;
 }
 
-std::optional<double> ResultBook::best_score() const {
+std::optional<double> ResultHistory::best_score() const {
   const auto* row = best();
   return row != nullptr ? score_of(*row) : std::nullopt;
 }
 
-const ResultBook::Row* ResultBook::latest() const { return rows_.empty() ? nullptr : &rows_.back(); }
+const ResultHistory::Row* ResultHistory::latest() const { return rows_.empty() ? nullptr : &rows_.back(); }
 
-const ResultBook::Row* ResultBook::best() const {
+const ResultHistory::Row* ResultHistory::best() const {
   const auto all = finite_scores();
   if (all.empty()) {
     return nullptr;
@@ -181,7 +181,7 @@ const ResultBook::Row* ResultBook::best() const {
   return find(best.first);
 }
 
-bool ResultBook::is_best() const {
+bool ResultHistory::is_best() const {
   if (rows_.empty()) {
     return true;
   }
@@ -190,7 +190,7 @@ bool ResultBook::is_best() const {
   return latest && best && is_same(*latest, *best);
 }
 
-bool ResultBook::is_improved(double min_delta) const {
+bool ResultHistory::is_improved(double min_delta) const {
   const auto latest = rows_.empty() ? std::nullopt : score_of(rows_.back());
   if (!latest || !std::isfinite(*latest)) {
     return false;
@@ -207,7 +207,7 @@ bool ResultBook::is_improved(double min_delta) const {
   return improved;
 }
 
-State ResultBook::state_dict() const {
+State ResultHistory::state_dict() const {
   State::List rows;
   for (const auto& row : rows_) {
     State entry;
@@ -218,7 +218,7 @@ State ResultBook::state_dict() const {
   return rows;
 }
 
-void ResultBook::load_state_dict(const State& state) {
+void ResultHistory::load_state_dict(const State& state) {
   std::vector<Row> rows;
   for (const auto& entry : state.list()) {
     rows.push_back({entry.at("index").integer(), result_from_state(entry.at("result"))});

@@ -12,11 +12,11 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/display.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/restorer.hpp"
-#include "runner/services.hpp"
+#include <runner/display.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/restorer.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,20 +1,20 @@
 // Rounds of training splits and evaluations, by epochs or by steps.
-#include "runner/rounds.hpp"
+#include <runner/rounds.hpp>
 
 #include <algorithm>
 #include <utility>
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/agreement.hpp"
-#include "runner/averages.hpp"
-#include "runner/checks.hpp"
-#include "runner/evaluator.hpp"
-#include "runner/records.hpp"
-#include "runner/saver.hpp"
-#include "runner/schedules.hpp"
-#include "runner/train_pass.hpp"
-#include "runner/training.hpp"
+#include <runner/agreement.hpp>
+#include <runner/averages.hpp>
+#include <runner/checks.hpp>
+#include <runner/evaluator.hpp>
+#include <runner/records.hpp>
+#include <runner/saver.hpp>
+#include <runner/schedules.hpp>
+#include <runner/train_pass.hpp>
+#include <runner/training.hpp>
 
 namespace danling::inline v0 {
 

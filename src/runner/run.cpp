@@ -17,16 +17,13 @@
 #include <danling/distributed/threads.hpp>
 #include <danling/nn/summary.hpp>
 #include <danling/runner/finders.hpp>
-#include <danling/runner/torch_runner.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/agreed_error.hpp"
-#include "runner/final_report.hpp"
-#include "runner/process_config.hpp"
+#include <runner/agreed_error.hpp>
+#include <runner/final_report.hpp>
+#include <runner/process_config.hpp>
 
 namespace danling::inline v0 {
-
-TorchRunner::~TorchRunner() = default;
 
 namespace detail {
 namespace {
@@ -138,7 +135,7 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
 
 // Reports an error after the ranks have joined, for example of the program itself; they already know an error of
 // train().
-void tell_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
+void report_to_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
   try {
     if (runner != nullptr && runner->parallelism().group().reaches_others()) {
       runner->parallelism().group().abort(told);
@@ -149,7 +146,7 @@ void tell_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
 
 // Reports an error before the ranks have joined, so that the others do not wait: a wrong command line on this rank, or
 // a constructor that has thrown, for example because of a missing file.
-void tell_others(const RunnerConfig& config, std::string_view message, std::chrono::seconds limit) noexcept {
+void decline_to_join(const RunnerConfig& config, std::string_view message, std::chrono::seconds limit) noexcept {
   try {
     if (!config.ft.enabled) {
       Group::decline(apply_init_method(read_process_identity(), config), message, limit);
@@ -180,12 +177,12 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
   // A full disk quota or a closed pipe becomes a write error with a message, instead of a fatal signal.
   const IgnoredSignal quota(SIGXFSZ), pipe(SIGPIPE);
   std::unique_ptr<TorchRunnerBase> runner;
-  std::chrono::seconds tells_for(5);  // short, for users who correct a command line by hand
+  std::chrono::seconds report_timeout(5);  // short, for users who correct a command line by hand
   const auto crashed = [&](const std::string& message, const std::string& told, int code) {
-    tell_group(runner.get(), told);
+    report_to_group(runner.get(), told);
     report(runner.get(), "crashed", message, 0, code);
     if (runner == nullptr || runner->parallelism().group().alone()) {
-      tell_others(config, told, tells_for);
+      decline_to_join(config, told, report_timeout);
     }
     return code;
   };
@@ -201,7 +198,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     const std::string threads = apply_process_settings(config);
     const SignalGuard signals;
     try {
-      tells_for = std::chrono::seconds(30);
+      report_timeout = std::chrono::seconds(30);
       runner = make();
       if (!threads.empty()) {
         runner->logger().info(threads);

@@ -7,8 +7,8 @@
 #include <danling/config/tree.hpp>
 #include <danling/runner/parallelism.hpp>
 
-#include "runner/restorer.hpp"
-#include "runner/services.hpp"
+#include <runner/restorer.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,18 +1,18 @@
 // RunnerConfig: all settings of a runner.
 #include <algorithm>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/runner/stacks.hpp>
 #include <set>
 
-#include "config/field_spec.hpp"
-#include "runner/deepspeed_stack.hpp"
-#include "runner/logging_config.hpp"
-#include "runner/precision_config.hpp"
-#include "runner/process_config.hpp"
-#include "runner/reserved_keys.hpp"
-#include "runner/tools_config.hpp"
+#include <config/field_spec.hpp>
+#include <runner/deepspeed_stack.hpp>
+#include <runner/logging_config.hpp>
+#include <runner/precision_config.hpp>
+#include <runner/process_config.hpp>
+#include <runner/reserved_keys.hpp>
+#include <runner/tools_config.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -164,7 +164,7 @@ void DistillConfig::fields(Fields& f) {
   f("weight", weight, "weight of the loss against the teacher; unset: 1");
 }
 
-void DataloaderOptions::fields(Fields& f) {
+void DataloaderOverrides::fields(Fields& f) {
   f("batch_size", batch_size,
     "samples per batch and process; unset: as the sample's type declares (train_batch_size for splits that train, "
     "val_batch_size for all others), or 1")
@@ -188,17 +188,17 @@ void DataloaderOptions::fields(Fields& f) {
 }
 
 void DataloaderConfig::fields(Fields& f) {
-  DataloaderOptions::fields(f);
+  DataloaderOverrides::fields(f);
   f.others("split", splits, "overrides for one split, such as --dataloader.train.shuffle false");
 }
 
-DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
-  auto common = static_cast<const DataloaderOptions&>(*this);  // without the splits
+DataloaderOverrides DataloaderConfig::for_split(const std::string& split) const {
+  auto common = static_cast<const DataloaderOverrides&>(*this);  // without the splits
   const auto found = splits.find(split);
   if (found == splits.end()) {
     return common;
   }
-  DataloaderOptions own = found->second;
+  DataloaderOverrides own = found->second;
   if (own.num_workers == 0) {
     common.prefetch_factor.reset();
     common.persistent_workers.reset();

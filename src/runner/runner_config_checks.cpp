@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <set>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/runner/runner_config.hpp>
 
-#include "config/field_spec.hpp"
-#include "runner/unread_options.hpp"
+#include <config/field_spec.hpp>
+#include <runner/unread_options.hpp>
 
 namespace danling::inline v0 {
 

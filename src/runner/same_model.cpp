@@ -1,4 +1,4 @@
-#include "runner/same_model.hpp"
+#include <runner/same_model.hpp>
 
 #include <string>
 

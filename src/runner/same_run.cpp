@@ -10,18 +10,18 @@
 #include <torch/version.h>
 
 #include <danling/config/tree.hpp>
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/state.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 #include <danling/version.hpp>
 
-#include "distributed/packing.hpp"
-#include "runner/agreed_error.hpp"
-#include "runner/display.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/services.hpp"
-#include "runner/setup.hpp"
+#include <distributed/packing.hpp>
+#include <runner/agreed_error.hpp>
+#include <runner/display.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/services.hpp>
+#include <runner/setup.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <utility>
 
-#include "runner/records.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
+#include <runner/records.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 
@@ -28,7 +28,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
   }
   const detail::WatchedSave watched(*services.progress);
   Records(runner_).begin();
-  runner_.settle_counters();
+  runner_.synchronize_counters();
   const auto ranks = gather_rank_states();
   const auto exposed = runner_.expose_checkpoint(/*writes=*/false);
   if (!runner_.is_main_process() && !manager.is_collective()) {
@@ -66,7 +66,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
 
 CheckpointRequest BaseRunner::Saver::make_request(const detail::SaveCall& call) const {
   const auto& train = runner_.state_.train;
-  const ResultBook& results = runner_.results_;
+  const ResultHistory& results = runner_.results_;
   const bool by_steps = runner_.is_step_mode();
   // True if the last result belongs to the current state: only then can it be the best, and only at the end of an epoch
   // (in step mode anywhere) does it enter the history.
@@ -169,7 +169,7 @@ void BaseRunner::Saver::on_failure(const std::string& text) {
   }
 }
 
-void BaseRunner::settle_checkpoints() {
+void BaseRunner::wait_for_checkpoints() {
   const detail::WatchedSave watched(*services_->progress);
   CheckpointManager& manager = checkpoint_manager();
   const auto timeout = config().checkpoint.wait_timeout;
@@ -196,7 +196,7 @@ void BaseRunner::settle_checkpoints() {
 
 void BaseRunner::Saver::save_last() {
   runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
-  runner_.settle_checkpoints();
+  runner_.wait_for_checkpoints();
   export_best();
   Records(runner_).retry_writes();
 }
@@ -211,7 +211,7 @@ void BaseRunner::Saver::save_finished_model() {
       manager.save_model_checkpoint("model");
       runner_.services_->exported_weights = weights_name();
       export_files();
-      runner_.settle_checkpoints();
+      runner_.wait_for_checkpoints();
     }
     Records(runner_).retry_writes(/*again=*/true);
   }

@@ -10,7 +10,7 @@
 
 #include <danling/runner/base_runner.hpp>
 
-#include "runner/services.hpp"
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

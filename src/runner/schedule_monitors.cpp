@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/optim/outline.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/checks.hpp"
-#include "runner/schedules.hpp"
-#include "runner/score_names.hpp"
+#include <runner/checks.hpp>
+#include <runner/schedules.hpp>
+#include <runner/score_names.hpp>
 
 namespace danling::inline v0 {
 namespace {

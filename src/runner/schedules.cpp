@@ -1,14 +1,14 @@
 // Schedules of the models in training: their lengths, and their steps by epoch.
-#include "runner/schedules.hpp"
+#include <runner/schedules.hpp>
 
 #include <algorithm>
 #include <variant>
 #include <vector>
 
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/optim/build.hpp>
 
-#include "runner/score_names.hpp"
+#include <runner/score_names.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -11,7 +11,7 @@
 #include <danling/optim/outline.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
-#include "runner/window_lengths.hpp"
+#include <runner/window_lengths.hpp>
 
 namespace danling::inline v0 {
 

@@ -2,12 +2,12 @@
 // their names.
 #include <algorithm>
 
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/checks.hpp"
-#include "runner/score_names.hpp"
+#include <runner/checks.hpp>
+#include <runner/score_names.hpp>
 
 namespace danling::inline v0 {
 namespace detail {

@@ -12,7 +12,7 @@
 #include <danling/formats/file.hpp>
 #include <danling/nn/summary.hpp>
 #include <danling/runner/model.hpp>
-#include <danling/tensors/describe.hpp>
+#include <danling/tensors/detail/describe.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -268,9 +268,10 @@ class ScriptModel final : public ModelConcept {
     }
     if (!missing.empty() || !unknown.empty()) {
       fail<StateError>(where, "expected a mapping with the arguments of ", signature(arguments),
-                       " of the TorchScript model, got ", missing.empty() ? "" : concat("no ", danling::join(missing)),
+                       " of the TorchScript model, got ",
+                       missing.empty() ? "" : concat("no ", danling::detail::join(missing)),
                        missing.empty() || unknown.empty() ? "" : " and ",
-                       unknown.empty() ? "" : concat("unknown ", danling::join(unknown)));
+                       unknown.empty() ? "" : concat("unknown ", danling::detail::join(unknown)));
     }
     return values;
   }

@@ -12,13 +12,13 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/console.hpp"
-#include "runner/heartbeat.hpp"
-#include "runner/model_flops.hpp"
-#include "runner/recorder.hpp"
-#include "runner/restore_point.hpp"
-#include "runner/sink_feed.hpp"
-#include "runner/watchdog.hpp"
+#include <runner/console.hpp>
+#include <runner/heartbeat.hpp>
+#include <runner/model_flops.hpp>
+#include <runner/recorder.hpp>
+#include <runner/restore_point.hpp>
+#include <runner/sink_feed.hpp>
+#include <runner/watchdog.hpp>
 
 namespace danling::inline v0::detail {
 

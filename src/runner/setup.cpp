@@ -1,14 +1,14 @@
-#include "runner/setup.hpp"
+#include <runner/setup.hpp>
 
 #include <memory>
 #include <utility>
 
 #include <danling/runner/early_stopping.hpp>
 
-#include "runner/agreement.hpp"
-#include "runner/profiler.hpp"
-#include "runner/restorer.hpp"
-#include "runner/services.hpp"
+#include <runner/agreement.hpp>
+#include <runner/profiler.hpp>
+#include <runner/restorer.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

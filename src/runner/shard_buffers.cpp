@@ -1,4 +1,4 @@
-#include "runner/shard_buffers.hpp"
+#include <runner/shard_buffers.hpp>
 
 #include <set>
 #include <string>

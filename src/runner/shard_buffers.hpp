@@ -10,7 +10,7 @@
 #include <danling/distributed/group.hpp>
 #include <danling/runner/model.hpp>
 
-#include "distributed/tree_sum.hpp"
+#include <distributed/tree_sum.hpp>
 
 namespace danling::inline v0::detail {
 

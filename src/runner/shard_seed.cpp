@@ -1,4 +1,4 @@
-#include "runner/shard_seed.hpp"
+#include <runner/shard_seed.hpp>
 
 #include <danling/data/random.hpp>
 

@@ -1,4 +1,4 @@
-#include "runner/shard_states.hpp"
+#include <runner/shard_states.hpp>
 
 #include <algorithm>
 #include <set>
@@ -12,8 +12,8 @@
 #include <danling/core/error.hpp>
 #include <danling/optim/optimizer.hpp>
 
-#include "runner/averages.hpp"
-#include "runner/optimizer_numbers.hpp"
+#include <runner/averages.hpp>
+#include <runner/optimizer_numbers.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/sharded_parallel.hpp"
+#include <runner/sharded_parallel.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -10,10 +10,10 @@
 #include <danling/optim/elementwise.hpp>
 #include <danling/runner/parallel_parts.hpp>
 
-#include "runner/data_parallel_layers.hpp"
-#include "runner/optimizer_numbers.hpp"
-#include "runner/same_model.hpp"
-#include "runner/virtual_ranks.hpp"
+#include <runner/data_parallel_layers.hpp>
+#include <runner/optimizer_numbers.hpp>
+#include <runner/same_model.hpp>
+#include <runner/virtual_ranks.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -15,8 +15,8 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/process_options.hpp>
 
-#include "runner/data_parallel_buffers.hpp"
-#include "runner/shard_buffers.hpp"
+#include <runner/data_parallel_buffers.hpp>
+#include <runner/shard_buffers.hpp>
 
 namespace danling::inline v0::detail {
 

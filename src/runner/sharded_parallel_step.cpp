@@ -8,10 +8,10 @@
 #include <danling/core/error.hpp>
 #include <danling/optim/clip.hpp>
 
-#include "distributed/pending.hpp"
-#include "optim/plan.hpp"
-#include "runner/rank_messages.hpp"
-#include "runner/sharded_parallel.hpp"
+#include <distributed/pending.hpp>
+#include <optim/plan.hpp>
+#include <runner/rank_messages.hpp>
+#include <runner/sharded_parallel.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -244,7 +244,7 @@ at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params
   const at::Tensor mine = optim::grad_norm(owned);
   at::Tensor squares;
   if (computes_shards()) {  // over all parameters, since there is one model
-    squares = models_.front().model->grad_norm_squares();
+    squares = models_.front().model->squared_grad_norm();
   } else {
     squares = mine.to(at::kDouble).square();
     group().all_reduce(squares);

@@ -1,7 +1,7 @@
 // Positions of a rank's rows and slices in whole parameters.
 #include <algorithm>
 
-#include "runner/sharded_parallel.hpp"
+#include <runner/sharded_parallel.hpp>
 
 namespace danling::inline v0::detail {
 

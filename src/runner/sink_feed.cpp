@@ -1,4 +1,4 @@
-#include "runner/sink_feed.hpp"
+#include <runner/sink_feed.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -124,7 +124,7 @@ void SinkFeed::end_at(const Event& event, const std::string& status, const std::
   end_.global_step = event.runner.state().train.global_step;
 }
 
-void SinkFeed::keep_best(const ResultBook& results) {
+void SinkFeed::keep_best(const ResultHistory& results) {
   if (const auto* row = results.best() != nullptr ? results.best() : results.latest()) {
     end_.metrics = row->result.flatten("/");
   }

@@ -66,7 +66,7 @@ class SinkFeed : public Callback {
   void start(std::shared_ptr<Sink> sink);
   void follow_restore(BaseRunner& runner, std::int64_t lines);
   RunInfo describe(BaseRunner& runner) const;
-  void keep_best(const ResultBook& results);
+  void keep_best(const ResultHistory& results);
   void send(const std::shared_ptr<const SinkItem>& item, bool histogram = false);
   Place here(const BaseRunner& runner) const;
   static void put(SinkRecord& record, const Place& place);

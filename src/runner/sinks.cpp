@@ -16,10 +16,10 @@
 #include <danling/telemetry/wandb.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/histograms.hpp"
-#include "runner/services.hpp"
-#include "runner/setup.hpp"
-#include "runner/sink_feed.hpp"
+#include <runner/histograms.hpp>
+#include <runner/services.hpp>
+#include <runner/setup.hpp>
+#include <runner/sink_feed.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,13 +1,13 @@
-#include "runner/snapshot.hpp"
+#include <runner/snapshot.hpp>
 
 #include <danling/runner/early_stopping.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/gradient_stats.hpp"
-#include "runner/gradients.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/loss_terms.hpp"
-#include "runner/services.hpp"
+#include <runner/gradient_stats.hpp>
+#include <runner/gradients.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/loss_terms.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

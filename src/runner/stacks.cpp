@@ -3,10 +3,10 @@
 #include <danling/runner/parallel_parts.hpp>
 #include <danling/runner/runner_config.hpp>
 
-#include "runner/data_parallel.hpp"
-#include "runner/join_processes.hpp"
-#include "runner/process_config.hpp"
-#include "runner/virtual_ranks.hpp"
+#include <runner/data_parallel.hpp>
+#include <runner/join_processes.hpp>
+#include <runner/process_config.hpp>
+#include <runner/virtual_ranks.hpp>
 
 namespace danling::inline v0 {
 Group detail::join_processes(const ProcessIdentity& identity, const RunnerConfig& config) {

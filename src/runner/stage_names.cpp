@@ -1,4 +1,4 @@
-#include "runner/stage_names.hpp"
+#include <runner/stage_names.hpp>
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "runner/stage_tree.hpp"
+#include <runner/stage_tree.hpp>
 
 #include <torch/nn/module.h>
 

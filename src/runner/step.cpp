@@ -10,13 +10,13 @@
 #include <ATen/ops/zeros_like.h>
 #include <danling/checkpoint/manager.hpp>
 
-#include "runner/gradients.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/loss_probe.hpp"
-#include "runner/repeated_step.hpp"
-#include "runner/services.hpp"
-#include "runner/step_tapes.hpp"
-#include "runner/windows.hpp"
+#include <runner/gradients.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/loss_probe.hpp>
+#include <runner/repeated_step.hpp>
+#include <runner/services.hpp>
+#include <runner/step_tapes.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -111,7 +111,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   return true;
 }
 
-at::Tensor TorchRunnerBase::open_backward() {
+at::Tensor TorchRunnerBase::begin_manual_backward() {
   check<StateError>(!learner_->watches_loss, "runner.backward",
                     "expected no policy that reads losses before an update (spike.action, on_nonfinite: stop or "
                     "rollback) with a step that computes its gradients itself, got one");

@@ -9,9 +9,9 @@
 #include <danling/data/collate.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
-#include <danling/tensors/describe.hpp>
+#include <danling/tensors/detail/describe.hpp>
 
-#include "distributed/local_error.hpp"
+#include <distributed/local_error.hpp>
 
 namespace danling::inline v0 {
 
@@ -95,8 +95,8 @@ void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& sha
 }
 
 void TorchRunnerBase::fail_loss(const char* hook, const at::Tensor& loss) {
-  fail<StateError>(concat("runner.", hook), "expected a loss of one element, got shape [", danling::join(loss.sizes()),
-                   "]; reduce it by its mean");
+  fail<StateError>(concat("runner.", hook), "expected a loss of one element, got shape [",
+                   danling::detail::join(loss.sizes()), "]; reduce it by its mean");
 }
 
 }  // namespace danling::inline v0

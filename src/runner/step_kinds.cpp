@@ -9,10 +9,10 @@
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
-#include <danling/runner/batch_tensors.hpp>
+#include <danling/runner/detail/batch_tensors.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/step_tapes.hpp"
+#include <runner/step_tapes.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -77,7 +77,7 @@ void TorchRunnerBase::StepTapes::list_tensors() {
   std::vector<std::shared_ptr<torch::nn::Module>> losses{runner_.criterion.module()};
   if (const auto& several = runner_.criterion.losses(); several != nullptr) {
     losses = several->modules();
-    const std::vector<at::Tensor> weights = several->shown_weights();
+    const std::vector<at::Tensor> weights = several->weight_tensors();
     for (std::size_t i = 0; i < weights.size(); ++i) {
       held_.push_back(weights[i]);
       names_.push_back(concat("losses.", several->names().at(i), ".weight"));
@@ -189,8 +189,8 @@ void TorchRunnerBase::StepTapes::check_settings() const {
   }
 }
 
-tape::Surroundings TorchRunnerBase::StepTapes::surroundings(const tape::Tensors& batch) const {
-  tape::Surroundings out{.inputs = batch, .live = {}, .held = held_, .names = names_};
+tape::StepTensors TorchRunnerBase::StepTapes::surroundings(const tape::Tensors& batch) const {
+  tape::StepTensors out{.inputs = batch, .live = {}, .held = held_, .names = names_};
   for (const Learner& learner : runner_.learners_) {
     out.live.push_back(&learner.seed);
   }
@@ -365,7 +365,7 @@ bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
   if (why.empty() && !runner_.device().is_cpu()) {
     why = concat("the device is ", runner_.device().str(), ", and only steps on the CPU are recorded");
   }
-  why = why.empty() ? runner_.parallelism().why_not_recorded() : why;
+  why = why.empty() ? runner_.parallelism().unrecordable_reason() : why;
   if (!why.empty()) {
     if (config_.fullgraph.value_or(false)) {
       fail<StateError>("compile", "expected a step that can be recorded (compile.fullgraph), got one in which ", why);

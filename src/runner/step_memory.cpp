@@ -1,4 +1,4 @@
-#include "runner/step_memory.hpp"
+#include <runner/step_memory.hpp>
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,11 +1,11 @@
-#include "runner/step_tapes.hpp"
+#include <runner/step_tapes.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
 
-#include <danling/runner/batch_tensors.hpp>
+#include <danling/runner/detail/batch_tensors.hpp>
 #include <danling/telemetry/logger.hpp>
 #include <tape/checker.hpp>
 

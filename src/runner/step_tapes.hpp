@@ -112,7 +112,7 @@ class TorchRunnerBase::StepTapes {
   static bool fits_counts(const Kind& kind, const std::vector<std::int64_t>& counts);
   std::uint64_t setting_hash() const;
   void give_room(const Kind& kind);
-  tape::Surroundings surroundings(const tape::Tensors& batch) const;
+  tape::StepTensors surroundings(const tape::Tensors& batch) const;
   bool is_recordable(RunnerMode mode);
 
   at::Tensor run_eager(const std::function<at::Tensor()>& eager);

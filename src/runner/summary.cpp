@@ -5,8 +5,8 @@
 
 #include <danling/runner/early_stopping.hpp>
 
-#include "runner/records.hpp"
-#include "runner/services.hpp"
+#include <runner/records.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

@@ -4,10 +4,10 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
-#include "runner/averages.hpp"
-#include "runner/learners.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
+#include <runner/averages.hpp>
+#include <runner/learners.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
 
 namespace danling::inline v0 {
 

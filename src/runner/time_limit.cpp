@@ -1,4 +1,4 @@
-#include <danling/runner/time_limit.hpp>
+#include <danling/runner/detail/time_limit.hpp>
 
 #include <algorithm>
 

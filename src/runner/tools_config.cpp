@@ -1,4 +1,4 @@
-#include "runner/tools_config.hpp"
+#include <runner/tools_config.hpp>
 
 #include <algorithm>
 

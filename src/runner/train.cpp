@@ -7,29 +7,29 @@
 #include <exception>
 #include <utility>
 
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
-#include "distributed/watch.hpp"
-#include "runner/agreed_error.hpp"
-#include "runner/agreement.hpp"
-#include "runner/averages.hpp"
-#include "runner/checks.hpp"
-#include "runner/fault_tolerance.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/learners.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/process_config.hpp"
-#include "runner/records.hpp"
-#include "runner/rounds.hpp"
-#include "runner/saver.hpp"
-#include "runner/schedules.hpp"
-#include "runner/services.hpp"
-#include "runner/step_tapes.hpp"
-#include "runner/training.hpp"
-#include "runner/watchdog.hpp"
-#include "runner/watched_loop.hpp"
-#include "runner/windows.hpp"
+#include <distributed/watch.hpp>
+#include <runner/agreed_error.hpp>
+#include <runner/agreement.hpp>
+#include <runner/averages.hpp>
+#include <runner/checks.hpp>
+#include <runner/fault_tolerance.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/learners.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/process_config.hpp>
+#include <runner/records.hpp>
+#include <runner/rounds.hpp>
+#include <runner/saver.hpp>
+#include <runner/schedules.hpp>
+#include <runner/services.hpp>
+#include <runner/step_tapes.hpp>
+#include <runner/training.hpp>
+#include <runner/watchdog.hpp>
+#include <runner/watched_loop.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -53,11 +53,11 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
 
 }  // namespace
 
-const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
-                                         const std::vector<std::string>& requested_evaluate) {
+const ResultHistory& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
+                                            const std::vector<std::string>& requested_evaluate) {
   Checks(*this).not_training("runner.train");
   initialize();
-  Checks(*this).no_tool("runner.train");
+  Checks(*this).check_tools_called("runner.train");
   const detail::FlagScope call(training_);
   has_trained_ = true;
   Training training(*this);

@@ -1,25 +1,25 @@
-#include "runner/train_pass.hpp"
+#include <runner/train_pass.hpp>
 
 #include <algorithm>
 #include <utility>
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/agreement.hpp"
-#include "runner/checks.hpp"
-#include "runner/evaluator.hpp"
-#include "runner/fault_tolerance.hpp"
-#include "runner/flag_scope.hpp"
-#include "runner/gradients.hpp"
-#include "runner/loop_frame.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/saver.hpp"
-#include "runner/services.hpp"
-#include "runner/snapshot.hpp"
-#include "runner/training.hpp"
-#include "runner/watchdog.hpp"
-#include "runner/watched_loop.hpp"
-#include "runner/windows.hpp"
+#include <runner/agreement.hpp>
+#include <runner/checks.hpp>
+#include <runner/evaluator.hpp>
+#include <runner/fault_tolerance.hpp>
+#include <runner/flag_scope.hpp>
+#include <runner/gradients.hpp>
+#include <runner/loop_frame.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/saver.hpp>
+#include <runner/services.hpp>
+#include <runner/snapshot.hpp>
+#include <runner/training.hpp>
+#include <runner/watchdog.hpp>
+#include <runner/watched_loop.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 

@@ -37,7 +37,7 @@ class TorchRunnerBase::TrainPass {
   bool read(data::LoaderBase& loader);
   /// The last micro-batch of a pass closes its windows, on all ranks together.
   bool is_last(const data::LoaderBase& loader) const {
-    return runner_.joins_updates_ ? loader.is_last_of_all() : loader.is_last();
+    return runner_.joins_updates_ ? loader.is_last_on_all_ranks() : loader.is_last();
   }
   bool is_due() const {
     return (global_step_ >= loop_.target_step || runner_.requests_.ended) &&

@@ -1,8 +1,8 @@
 // The end of a pass on one rank while others have batches: the rank joins their updates.
-#include "runner/agreement.hpp"
-#include "runner/loop_frame.hpp"
-#include "runner/train_pass.hpp"
-#include "runner/windows.hpp"
+#include <runner/agreement.hpp>
+#include <runner/loop_frame.hpp>
+#include <runner/train_pass.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 

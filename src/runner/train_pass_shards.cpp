@@ -1,10 +1,10 @@
 // Trains a micro-batch in shards, with virtual ranks.
-#include "runner/loop_frame.hpp"
-#include "runner/loss_policy.hpp"
-#include "runner/shard_seed.hpp"
-#include "runner/train_pass.hpp"
-#include "runner/watchdog.hpp"
-#include "runner/watched_loop.hpp"
+#include <runner/loop_frame.hpp>
+#include <runner/loss_policy.hpp>
+#include <runner/shard_seed.hpp>
+#include <runner/train_pass.hpp>
+#include <runner/watchdog.hpp>
+#include <runner/watched_loop.hpp>
 
 namespace danling::inline v0 {
 

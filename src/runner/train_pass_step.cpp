@@ -1,12 +1,12 @@
 // One training step: the scope of backward() and step(), the call of train_step, the windows that it closes.
-#include "runner/adapters.hpp"
-#include "runner/agreement.hpp"
-#include "runner/kept_buffers.hpp"
-#include "runner/loss_terms.hpp"
-#include "runner/repeated_step.hpp"
-#include "runner/services.hpp"
-#include "runner/train_pass.hpp"
-#include "runner/windows.hpp"
+#include <runner/adapters.hpp>
+#include <runner/agreement.hpp>
+#include <runner/kept_buffers.hpp>
+#include <runner/loss_terms.hpp>
+#include <runner/repeated_step.hpp>
+#include <runner/services.hpp>
+#include <runner/train_pass.hpp>
+#include <runner/windows.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,12 +1,12 @@
-#include "runner/virtual_ranks.hpp"
+#include <runner/virtual_ranks.hpp>
 
 #include <utility>
 
 #include <danling/core/error.hpp>
 
-#include "distributed/pending.hpp"
-#include "runner/data_parallel_layers.hpp"
-#include "runner/same_model.hpp"
+#include <distributed/pending.hpp>
+#include <runner/data_parallel_layers.hpp>
+#include <runner/same_model.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -8,8 +8,8 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/process_options.hpp>
 
-#include "distributed/tree_sum.hpp"
-#include "runner/shard_buffers.hpp"
+#include <distributed/tree_sum.hpp>
+#include <runner/shard_buffers.hpp>
 
 namespace danling::inline v0::detail {
 
@@ -38,7 +38,7 @@ class VirtualRanks : public Parallelism {
   void end_shard(optim::Optimizer& optimizer) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
-  std::string why_not_recorded() const override { return ""; }
+  std::string unrecordable_reason() const override { return ""; }
   void abort(std::string_view words) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
 

@@ -1,4 +1,4 @@
-#include "runner/watchdog.hpp"
+#include <runner/watchdog.hpp>
 
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -14,10 +14,10 @@
 #include <danling/core/error.hpp>
 #include <danling/runner/run.hpp>
 
-#include "core/signal_mask.hpp"
-#include "core/stack_traces.hpp"
-#include "distributed/pending.hpp"
-#include "distributed/watch.hpp"
+#include <core/signal_mask.hpp>
+#include <core/stack_traces.hpp>
+#include <distributed/pending.hpp>
+#include <distributed/watch.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

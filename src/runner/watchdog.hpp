@@ -17,7 +17,7 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/telemetry/loop_progress.hpp>
 
-#include "distributed/rank_notes.hpp"
+#include <distributed/rank_notes.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,7 +1,7 @@
-#include "runner/watched_loop.hpp"
+#include <runner/watched_loop.hpp>
 
-#include "runner/services.hpp"
-#include "runner/watchdog.hpp"
+#include <runner/services.hpp>
+#include <runner/watchdog.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/window_lengths.hpp"
+#include <runner/window_lengths.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "runner/windows.hpp"
+#include <runner/windows.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -6,16 +6,16 @@
 #include <utility>
 #include <vector>
 
-#include <danling/core/suggest.hpp>
+#include <danling/core/detail/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 #include <optim/memory.hpp>
 
-#include "runner/adapters.hpp"
-#include "runner/agreement.hpp"
-#include "runner/averages.hpp"
-#include "runner/gradient_stats.hpp"
-#include "runner/gradients.hpp"
-#include "runner/loss_policy.hpp"
+#include <runner/adapters.hpp>
+#include <runner/agreement.hpp>
+#include <runner/averages.hpp>
+#include <runner/gradient_stats.hpp>
+#include <runner/gradients.hpp>
+#include <runner/loss_policy.hpp>
 
 namespace danling::inline v0 {
 namespace {

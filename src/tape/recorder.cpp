@@ -72,7 +72,7 @@ Recorder::Turn::Turn(Recorder* recorder) {
 
 Recorder::Turn::~Turn() { active.store(nullptr, std::memory_order_release); }
 
-Recorder::Recorder(const Surroundings& surroundings) {
+Recorder::Recorder(const StepTensors& surroundings) {
   recording_.names = surroundings.names;
   recording_.live = surroundings.live;
   for (std::size_t i = 0; i < surroundings.inputs.size(); ++i) {
@@ -263,7 +263,7 @@ void Recorder::check_shared(int storage, const at::Tensor& tensor, const Call& c
 }
 
 bool Recorder::check_tensor(const at::Tensor& tensor, const Call& call) {
-  const char* const kind = oddity(tensor);
+  const char* const kind = unsupported_reason(tensor);
   if (kind != nullptr) {
     refuse(concat(kind, " in ", place_of(recording_, call)));
   }
@@ -275,7 +275,7 @@ int Recorder::value_to_keep(const at::Tensor& tensor, const std::string& place) 
   if (!tensor.defined()) {
     return -1;
   }
-  if (const char* const kind = oddity(tensor); kind != nullptr) {
+  if (const char* const kind = unsupported_reason(tensor); kind != nullptr) {
     refuse(concat(kind, " in ", place));
     return -1;
   }

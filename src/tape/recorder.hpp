@@ -28,7 +28,7 @@ class StepObserver : public Observer {
 };
 
 /// Tensors that a step uses and that outlive it.
-struct Surroundings {
+struct StepTensors {
   Tensors inputs;                       ///< the batch
   std::vector<const at::Tensor*> live;  ///< tensor variables of the runner; they outlive the tape
   Tensors held;                         ///< parameters and buffers
@@ -52,7 +52,7 @@ class ObserverScope {
 class Recorder final : public StepObserver {
  public:
   /// @throws StateError when LibTorch's dispatch key is in use, or another recording is in progress in this process
-  explicit Recorder(const Surroundings& surroundings);
+  explicit Recorder(const StepTensors& surroundings);
   ~Recorder() override;  ///< also ends the recording if finish() was not called
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;

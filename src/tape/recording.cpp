@@ -80,7 +80,7 @@ bool is_strided(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_nested();
 }
 
-const char* oddity(const at::Tensor& tensor) {
+const char* unsupported_reason(const at::Tensor& tensor) {
   return tensor.layout() != c10::kStrided ? "a sparse tensor"
          : !is_strided(tensor)            ? "a tensor without a storage"
          : tensor.is_quantized()          ? "a quantized tensor"
@@ -243,13 +243,13 @@ std::string compare_values(const Recording& first, const Recording& second) {
 }
 
 /// Decides if a storage of the second recording is a constant, or why no tape is possible.
-struct Fate {
+struct StorageKind {
   bool constant = false;
   std::string refusal = {};
 };
 
 /// Memory that the step allocates and fills outside of LibTorch's operators.
-Fate fate_of_made(const Recording& recording, const Storage& a, const Storage& b, bool written) {
+StorageKind classify_made(const Recording& recording, const Storage& a, const Storage& b, bool written) {
   if (!a.content.defined() && !b.content.defined()) {
     return {};
   }
@@ -265,7 +265,7 @@ Fate fate_of_made(const Recording& recording, const Storage& a, const Storage& b
 }
 
 /// A tensor from outside: the same one in both steps, or recreated with the same content.
-Fate fate_of_held(const Recording& first, const Recording& second, std::size_t storage, bool written) {
+StorageKind classify_held(const Recording& first, const Recording& second, std::size_t storage, bool written) {
   const Storage& a = first.storages[storage];
   const Storage& b = second.storages[storage];
   const at::Tensor& before = at_index(first.held, a.source);
@@ -321,9 +321,9 @@ std::string reconcile(const Recording& first, Recording& second) {
     if (a.origin != b.origin || a.source != b.source) {
       return "the step reads another tensor in the next step";
     }
-    const Fate fate = b.origin == Origin::made   ? fate_of_made(second, a, b, written[i])
-                      : b.origin == Origin::held ? fate_of_held(first, second, i, written[i])
-                                                 : Fate();
+    const StorageKind fate = b.origin == Origin::made   ? classify_made(second, a, b, written[i])
+                             : b.origin == Origin::held ? classify_held(first, second, i, written[i])
+                                                        : StorageKind();
     if (!fate.refusal.empty()) {
       return fate.refusal;
     }

@@ -118,7 +118,7 @@ decltype(auto) at_index(T& list, int index) {
 bool is_strided(const at::Tensor& tensor);
 
 /// Returns why a tape cannot represent the tensor, such as "a sparse tensor"; null if it can.
-const char* oddity(const at::Tensor& tensor);
+const char* unsupported_reason(const at::Tensor& tensor);
 
 /// Hashes the bytes from the first to the last element.
 std::uint64_t content_hash(const at::Tensor& tensor);

@@ -1,4 +1,4 @@
-#include "telemetry/append_file.hpp"
+#include <telemetry/append_file.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "core/removed_file.hpp"
-#include "core/signal_mask.hpp"
+#include <core/removed_file.hpp>
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -12,7 +12,7 @@
 #include <danling/core/format.hpp>
 #include <danling/telemetry/text.hpp>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <utility>
 
-#include "telemetry/append_file.hpp"
+#include <telemetry/append_file.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,4 +1,4 @@
-#include "telemetry/curve_lines.hpp"
+#include <telemetry/curve_lines.hpp>
 
 #include <array>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "telemetry/external_run.hpp"
+#include <telemetry/external_run.hpp>
 
 #include <algorithm>
 #include <iterator>
@@ -6,9 +6,9 @@
 #include <variant>
 
 #include <danling/core/format.hpp>
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 
-#include "formats/utf8.hpp"
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -19,7 +19,7 @@
 #include <danling/core/error.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0 {
 namespace {

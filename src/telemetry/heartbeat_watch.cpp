@@ -1,4 +1,4 @@
-#include "telemetry/heartbeat_watch.hpp"
+#include <telemetry/heartbeat_watch.hpp>
 
 #include <signal.h>
 #include <sys/stat.h>

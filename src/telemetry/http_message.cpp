@@ -1,4 +1,4 @@
-#include "telemetry/http_message.hpp"
+#include <telemetry/http_message.hpp>
 
 #include <algorithm>
 #include <array>

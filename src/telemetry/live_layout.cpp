@@ -1,4 +1,4 @@
-#include "telemetry/live_layout.hpp"
+#include <telemetry/live_layout.hpp>
 
 #include <algorithm>
 #include <numeric>

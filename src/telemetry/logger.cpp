@@ -5,8 +5,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "core/signal_mask.hpp"
-#include "telemetry/log_file.hpp"
+#include <core/signal_mask.hpp>
+#include <telemetry/log_file.hpp>
 
 namespace danling::inline v0 {
 

@@ -19,7 +19,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "telemetry/http_message.hpp"
+#include <telemetry/http_message.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -1,4 +1,4 @@
-#include "telemetry/metric_families.hpp"
+#include <telemetry/metric_families.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 
 #include <danling/core/format.hpp>
 
-#include "formats/utf8.hpp"
-#include "telemetry/external_run.hpp"
+#include <formats/utf8.hpp>
+#include <telemetry/external_run.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -14,8 +14,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "core/removed_file.hpp"
-#include "core/signal_mask.hpp"
+#include <core/removed_file.hpp>
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "telemetry/curve_lines.hpp"
+#include <telemetry/curve_lines.hpp>
 
 namespace danling::inline v0 {
 namespace {

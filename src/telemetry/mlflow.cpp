@@ -17,10 +17,10 @@
 #include <danling/telemetry/metrics_lines.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "formats/utf8.hpp"
-#include "telemetry/append_file.hpp"
-#include "telemetry/external_run.hpp"
-#include "telemetry/mlflow_store.hpp"
+#include <formats/utf8.hpp>
+#include <telemetry/append_file.hpp>
+#include <telemetry/external_run.hpp>
+#include <telemetry/mlflow_store.hpp>
 
 namespace danling::inline v0 {
 namespace {

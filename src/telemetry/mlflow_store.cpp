@@ -1,4 +1,4 @@
-#include "telemetry/mlflow_store.hpp"
+#include <telemetry/mlflow_store.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,10 @@
 #include <system_error>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "telemetry/external_run.hpp"
+#include <telemetry/external_run.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

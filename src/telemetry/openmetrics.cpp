@@ -9,8 +9,8 @@
 #include <danling/telemetry/loopback_server.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "telemetry/external_run.hpp"
-#include "telemetry/metric_families.hpp"
+#include <telemetry/external_run.hpp>
+#include <telemetry/metric_families.hpp>
 
 namespace danling::inline v0 {
 namespace {

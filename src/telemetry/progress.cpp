@@ -7,7 +7,7 @@
 #include <danling/core/format.hpp>
 #include <danling/telemetry/text.hpp>
 
-#include "telemetry/live_layout.hpp"
+#include <telemetry/live_layout.hpp>
 
 namespace danling::inline v0 {
 namespace {

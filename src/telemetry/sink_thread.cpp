@@ -12,7 +12,7 @@
 #include <danling/telemetry/metrics_lines.hpp>
 #include <danling/telemetry/text.hpp>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -17,7 +17,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/signals.hpp>
 
-#include "telemetry/heartbeat_watch.hpp"
+#include <telemetry/heartbeat_watch.hpp>
 
 namespace danling::inline v0 {
 namespace {

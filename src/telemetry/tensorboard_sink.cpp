@@ -11,8 +11,8 @@
 
 #include <danling/core/error.hpp>
 
-#include "telemetry/external_run.hpp"
-#include "telemetry/tensorboard_summary.hpp"
+#include <telemetry/external_run.hpp>
+#include <telemetry/tensorboard_summary.hpp>
 
 namespace danling::inline v0 {
 namespace {

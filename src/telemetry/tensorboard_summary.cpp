@@ -1,4 +1,4 @@
-#include "telemetry/tensorboard_summary.hpp"
+#include <telemetry/tensorboard_summary.hpp>
 
 #include <charconv>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "formats/utf8.hpp"
+#include <formats/utf8.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <danling/core/result.hpp>
-#include <danling/formats/protobuf.hpp>
+#include <danling/formats/detail/protobuf.hpp>
 #include <danling/telemetry/sink.hpp>
 
 namespace danling::inline v0::detail {

@@ -18,9 +18,9 @@
 #include <danling/version.hpp>
 #include <danling/workspace/files.hpp>
 
-#include "formats/utf8.hpp"
-#include "telemetry/external_run.hpp"
-#include "telemetry/wandb_log.hpp"
+#include <formats/utf8.hpp>
+#include <telemetry/external_run.hpp>
+#include <telemetry/wandb_log.hpp>
 
 namespace danling::inline v0 {
 namespace {

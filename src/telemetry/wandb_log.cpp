@@ -1,12 +1,12 @@
-#include "telemetry/wandb_log.hpp"
+#include <telemetry/wandb_log.hpp>
 
 #include <algorithm>
 #include <span>
 #include <string_view>
 
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 
-#include "formats/little_endian.hpp"
+#include <formats/little_endian.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <danling/formats/protobuf.hpp>
+#include <danling/formats/detail/protobuf.hpp>
 
-#include "telemetry/append_file.hpp"
+#include <telemetry/append_file.hpp>
 
 namespace danling::inline v0::detail {
 

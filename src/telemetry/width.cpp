@@ -4,7 +4,7 @@
 
 #include <danling/telemetry/text.hpp>
 
-#include "telemetry/width_table.hpp"
+#include <telemetry/width_table.hpp>
 
 namespace danling::inline v0 {
 namespace {

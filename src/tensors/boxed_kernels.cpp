@@ -1,4 +1,4 @@
-#include "tensors/boxed_kernels.hpp"
+#include <tensors/boxed_kernels.hpp>
 
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-#include <danling/tensors/describe.hpp>
+#include <danling/tensors/detail/describe.hpp>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Type.h>

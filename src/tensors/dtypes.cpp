@@ -1,4 +1,4 @@
-#include "dtypes.hpp"
+#include <tensors/dtypes.hpp>
 
 #include <array>
 

@@ -5,7 +5,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,4 +1,4 @@
-#include <danling/tensors/loss_targets.hpp>
+#include <danling/tensors/detail/loss_targets.hpp>
 
 #include <algorithm>
 

@@ -18,7 +18,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/round.hpp>
 
-#include "core/signal_mask.hpp"
+#include <core/signal_mask.hpp>
 
 namespace danling::inline v0 {
 namespace {

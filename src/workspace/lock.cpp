@@ -12,7 +12,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "workspace/lock_text.hpp"
+#include <workspace/lock_text.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -32,7 +32,7 @@ inline std::filesystem::path write_run(const std::filesystem::path& root, const 
                                 .config_id = "0123456789ab",
                                 .timestamp = "20261231-235959-123456"});
   workspace.open(false);
-  const std::string diff = danling::concat("optim:\n  lr: ", run.lr, "\n", run.extra_config);
+  const std::string diff = danling::detail::concat("optim:\n  lr: ", run.lr, "\n", run.extra_config);
   workspace.write_metadata(diff + "score_name: loss\nscore_split: val\nscore_mode: min\n", diff, diff, {});
   danling::MetricsLog log(workspace.metrics_file());
   std::vector<danling::NumberedResult> rows;

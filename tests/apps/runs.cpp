@@ -43,10 +43,10 @@ struct MadeRun {
     options.timestamp = timestamp;
     danling::Workspace out(options);
     out.open(false);
-    const std::string canonical = danling::concat("optim:\n  lr: ", lr, "\n");
+    const std::string canonical = danling::detail::concat("optim:\n  lr: ", lr, "\n");
     out.write_metadata(
-        danling::concat("epochs: 20\nsteps: null\nscore_name: acc\nscore_split: null\nscore_mode: null\n",
-                        "lineage: ", lineage, "\nexperiment: exp\nname: null\n", canonical),
+        danling::detail::concat("epochs: 20\nsteps: null\nscore_name: acc\nscore_split: null\nscore_mode: null\n",
+                                "lineage: ", lineage, "\nexperiment: exp\nname: null\n", canonical),
         canonical, "epochs: 20\n", {});
     const auto row = [&](std::int64_t index, double acc) {
       danling::NumberedResult result{index, {}};
@@ -403,8 +403,8 @@ TEST_CASE("danling runs rm: removes runs as a whole, after --yes alone where nob
   };
   CHECK_THAT(rm({"aaaa", "--dry-run"}).out, ContainsSubstring("would remove 1 run, "));
   CHECK(fs::exists(a / "summary.json"));
-  const std::string refused = danling::concat("'", DANLING_COMMAND_BINARY, "' runs rm '", a.string(),
-                                              "' </dev/null 2>'", (dir / "error").string(), "' >/dev/null");
+  const std::string refused = danling::detail::concat("'", DANLING_COMMAND_BINARY, "' runs rm '", a.string(),
+                                                      "' </dev/null 2>'", (dir / "error").string(), "' >/dev/null");
   CHECK(WEXITSTATUS(std::system(refused.c_str())) == 2);
   CHECK(read_file(dir / "error") ==
         "[danling runs rm] expected --yes, since standard input is not a terminal; --dry-run prints what "
@@ -428,9 +428,9 @@ TEST_CASE("danling runs rm: refuses before anything is removed", "[apps]") {
     return result.err;
   };
   const auto owner = danling::RunDirectory(running.dir()).lock();
-  CHECK(refusal("bbbb") == danling::concat("[runs.hold] expected a run in which no process runs, got process ",
-                                           owner.pid, " on ", owner.host, " in '",
-                                           fs::canonical(running.dir()).string(), "'; stop it first\n"));
+  CHECK(refusal("bbbb") == danling::detail::concat("[runs.hold] expected a run in which no process runs, got process ",
+                                                   owner.pid, " on ", owner.host, " in '",
+                                                   fs::canonical(running.dir()).string(), "'; stop it first\n"));
   CHECK(fs::exists(running.dir() / "summary.json"));
 
   write_file(dir / "home/.lock", "not of a run");

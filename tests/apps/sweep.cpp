@@ -142,7 +142,7 @@ TEST_CASE("danling sweep: the example, killed in the middle, goes on and ends as
   CHECK(state.at("trials")[0].at("starts") == 1);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(state.at("trials")[i].at("scores") == expected.at("trials")[i].at("scores"));
-    CHECK(runs_of(danling::concat("trial-00", i)).size() == 1);
+    CHECK(runs_of(danling::detail::concat("trial-00", i)).size() == 1);
   }
   // Nothing is done twice.
   const auto again = run_sweep(dir, file, words);
@@ -178,7 +178,7 @@ TEST_CASE("danling sweep: halving promotes the best third of each rung, which go
                                  : std::vector<std::int64_t>{1}));
   }
   CHECK(lines_of(dir / "starts").size() == 9 + 3 + 1);
-  CHECK_THAT(result.out, ContainsSubstring(danling::concat("\ntrial-00", order[0].second, "   0.")));
+  CHECK_THAT(result.out, ContainsSubstring(danling::detail::concat("\ntrial-00", order[0].second, "   0.")));
 }
 
 TEST_CASE("danling sweep: a failed trial is recorded with its last line and does not stop the others", "[apps]") {
@@ -282,10 +282,11 @@ TEST_CASE("danling sweep: as many trials run as their measured memory leaves roo
 TEST_CASE("danling sweep: random values lie in their ranges, and more trials begin as fewer do", "[apps]") {
   const TempDir dir;
   const auto values = [&](int trials, int seed) {
-    const auto file = sweep_file(
-        dir, danling::concat("method: random\ntrials: ", trials, "\nseed: ", seed,
-                             "\nscore: val.acc\nparameters:\n  a: {uniform: [-1, 3]}\n  b: {log_uniform: [1e-4, 1]}\n"
-                             "  c: {int: [2, 4]}\n  d: {choice: [sgd, 'a b', [1, 2]]}\n"));
+    const auto file =
+        sweep_file(dir, danling::detail::concat(
+                            "method: random\ntrials: ", trials, "\nseed: ", seed,
+                            "\nscore: val.acc\nparameters:\n  a: {uniform: [-1, 3]}\n  b: {log_uniform: [1e-4, 1]}\n"
+                            "  c: {int: [2, 4]}\n  d: {choice: [sgd, 'a b', [1, 2]]}\n"));
     const auto result = run_danling({"sweep", file, "--dry-run", "--", "program"});
     REQUIRE(result.code == 0);
     return result.out;
@@ -306,7 +307,7 @@ TEST_CASE("danling sweep: random values lie in their ranges, and more trials beg
     CHECK((a >= -1 && a <= 3 && b >= 1e-4 && b <= 1 && c >= 2 && c <= 4));
     low_a += a < 1 ? 1 : 0;
     low_b += b < 1e-2 ? 1 : 0;
-    ++counts[danling::concat("c", c)];
+    ++counts[danling::detail::concat("c", c)];
     ++counts[d.data()];
   }
   // Halves and thirds of 400 draws, within four standard deviations.

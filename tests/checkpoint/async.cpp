@@ -361,7 +361,7 @@ TEST_CASE("FileCheckpointManager: a name that is no file name, or given by itsel
   for (const auto& name : {std::string(), std::string("../evil"), std::string(".hidden"), std::string("a\nb"),
                            std::string("latest\0x", 8)}) {
     CHECK(error_of<danling::ConfigError>([&] { manager.save_model_checkpoint(name); }) ==
-          "[checkpoint.save] expected a name for a file, without folders, got " + danling::quote(name));
+          "[checkpoint.save] expected a name for a file, without folders, got " + danling::detail::quote(name));
   }
   CHECK(error_of<danling::ConfigError>([&] { manager.save_checkpoint({.name = "../../evil", .force = true}); }) ==
         "[checkpoint.save] expected a name for a file, without folders, got '../../evil'");

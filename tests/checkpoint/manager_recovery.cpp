@@ -32,10 +32,10 @@ TEST_CASE("FileCheckpointManager: a damaged newest file is named and the one bef
 
   damage(directory / "latest.pth");
   const std::string reason = error_of<CheckpointError>([&] { manager.load_checkpoint(directory / "latest.pth"); });
-  CHECK(reason == danling::concat("[checkpoint.read] expected a complete zip archive, got ",
-                                  std::filesystem::file_size(directory / "latest.pth"),
-                                  " bytes without an end: the file was cut off (file '",
-                                  (directory / "latest.pth").string(), "')"));
+  CHECK(reason == danling::detail::concat("[checkpoint.read] expected a complete zip archive, got ",
+                                          std::filesystem::file_size(directory / "latest.pth"),
+                                          " bytes without an end: the file was cut off (file '",
+                                          (directory / "latest.pth").string(), "')"));
   const auto older = manager.load_newest_valid();
   REQUIRE(older);
   CHECK(older->path == directory / "previous.pth");

@@ -14,7 +14,7 @@
 #include <danling/checkpoint/sharded.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/distributed/group.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 
 #include <support/error.hpp>
 #include <support/python.hpp>
@@ -183,12 +183,12 @@ TEST_CASE("save_sharded: what several ranks have is written once, and about equa
   Group::run_threads(3, [&](Group& group) {
     ShardedState own;
     for (int i = 0; i < 30; ++i) {
-      own.state["model"][danling::concat("layer", i)] = at::full({1000}, i, at::kFloat);
+      own.state["model"][danling::detail::concat("layer", i)] = at::full({1000}, i, at::kFloat);
     }
     danling::save_sharded(own, directory.path(), group);
   });
   for (int rank = 0; rank < 3; ++rank) {
-    const auto size = fs::file_size(directory.path() / danling::concat("__", rank, "_0.distcp"));
+    const auto size = fs::file_size(directory.path() / danling::detail::concat("__", rank, "_0.distcp"));
     CHECK(size > 10 * 4000);
     CHECK(size < 10 * 6000);
   }
@@ -199,7 +199,7 @@ TEST_CASE("save_sharded: ranks may have other keys, and tensors in lists", "[che
   const TempDir directory;
   Group::run_threads(2, [&](Group& group) {
     ShardedState own;  // two pipeline stages
-    own.state["model"][danling::concat("stage", group.rank())] = at::full({2}, group.rank(), at::kFloat);
+    own.state["model"][danling::detail::concat("stage", group.rank())] = at::full({2}, group.rank(), at::kFloat);
     own.state["shared"] = State::List{at::ones({2}), "text"};
     own.state["lr"] = group.rank() == 0 ? 0.5 : 0.25;
     danling::save_sharded(own, directory.path(), group);

@@ -19,7 +19,7 @@
 #include <danling/checkpoint/sharded_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/distributed/group.hpp>
-#include <danling/formats/dcp_reader.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 
 #include <support/error.hpp>
 #include <support/ranks.hpp>
@@ -61,7 +61,7 @@ struct ShardedRun {
     return out;
   }
   ShardedState full() const {
-    danling::check<CheckpointError>(!throws, "test.state", "expected a state, got none");
+    danling::detail::check<CheckpointError>(!throws, "test.state", "expected a state, got none");
     ShardedState out = model();
     out.state["state"]["train"] = State::Map{{"epoch", step}, {"global_step", 10 * step}, {"micro_step", 10 * step}};
     out.state["ranks"][group.rank()] = step + group.rank();
@@ -87,8 +87,8 @@ struct ShardedRun {
 std::int64_t step_of(const State& state) {
   const std::int64_t step = state.at("state").at("train").at("epoch").integer();
   const at::Tensor& weight = state.at("model").at("weight").tensor();
-  danling::check<CheckpointError>(weight.numel() == 0 || (weight == step).all().item<bool>(), "test.state",
-                                  "expected the weight of step ", step, ", got another one");
+  danling::detail::check<CheckpointError>(weight.numel() == 0 || (weight == step).all().item<bool>(), "test.state",
+                                          "expected the weight of step ", step, ", got another one");
   return step;
 }
 

@@ -204,8 +204,8 @@ TEST_CASE("load: text that is no YAML names the line", "[config]") {
 TEST_CASE("load: aliases of aliases cannot exhaust the memory", "[config]") {
   std::string text = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n";
   for (int i = 1; i < 9; ++i) {
-    const std::vector<std::string> aliases(10, danling::concat("*a", i - 1));
-    text += danling::concat("a", i, ": &a", i, " [", danling::join(aliases), "]\n");
+    const std::vector<std::string> aliases(10, danling::detail::concat("*a", i - 1));
+    text += danling::detail::concat("a", i, ": &a", i, " [", danling::detail::join(aliases), "]\n");
   }
   CHECK(error_of_yaml(text) ==
         "[config.load] expected aliases for at most 100000 values and 16777216 bytes of text, got more (file 'a.yaml', "

@@ -62,7 +62,7 @@ TEST_CASE("stack traces: show the functions of a thread that sleeps, and of one 
     CHECK(text_of_thread(traces, blocking.thread).find("no stack, it blocks signals") != std::string::npos);
     CHECK(text_of_thread(traces, getpid()) == "no such thread");  // the caller knows where it is
     const std::string loop = detail::traces_text(traces, computing.thread);
-    CHECK(loop.starts_with(danling::concat("thread ", computing.thread.load(), ", the loop:\n  #0 ")));
+    CHECK(loop.starts_with(danling::detail::concat("thread ", computing.thread.load(), ", the loop:\n  #0 ")));
   }
   sleeping.end = computing.end = blocking.end = true;
   first.join();

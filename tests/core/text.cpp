@@ -1,9 +1,9 @@
 #include <charconv>
 #include <limits>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/format.hpp>
 #include <danling/core/registry.hpp>
-#include <danling/core/suggest.hpp>
 
 #include <support/error.hpp>
 #include <support/locale.hpp>
@@ -18,7 +18,7 @@ TEST_CASE("to_text: doubles read back as the same number", "[core]") {
   double back = 0;
   std::from_chars(third.data(), third.data() + third.size(), back);
   CHECK(back == 1.0 / 3.0);
-  CHECK(danling::concat("a", 1, ' ', 2.5, true) == "a1 2.5true");
+  CHECK(danling::detail::concat("a", 1, ' ', 2.5, true) == "a1 2.5true");
 }
 
 TEST_CASE("to_fixed: a fixed number of digits, no sign on nan, scientific when long", "[core]") {
@@ -41,16 +41,16 @@ TEST_CASE("to_text, to_fixed: a point in every locale", "[core]") {
 }
 
 TEST_CASE("edit_distance: insertions, deletions, substitutions and swaps cost one", "[core]") {
-  CHECK(danling::edit_distance("", "abc") == 3);
-  CHECK(danling::edit_distance("kitten", "sitting") == 3);
-  CHECK(danling::edit_distance("epcohs", "epochs") == 1);
+  CHECK(danling::detail::edit_distance("", "abc") == 3);
+  CHECK(danling::detail::edit_distance("kitten", "sitting") == 3);
+  CHECK(danling::detail::edit_distance("epcohs", "epochs") == 1);
 }
 
 TEST_CASE("nearest: suggests what was meant, and nothing when nothing is near", "[core]") {
   const std::vector<std::string> keys = {"epochs", "steps", "optim.lr"};
-  CHECK(danling::nearest("epcohs", keys) == "epochs");
-  CHECK(danling::nearest("lr", keys) == "optim.lr");
-  CHECK_FALSE(danling::nearest("entirely_different", keys));
+  CHECK(danling::detail::nearest("epcohs", keys) == "epochs");
+  CHECK(danling::detail::nearest("lr", keys) == "optim.lr");
+  CHECK_FALSE(danling::detail::nearest("entirely_different", keys));
 }
 
 TEST_CASE("Registry: an unknown name lists the known ones", "[core]") {

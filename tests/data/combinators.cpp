@@ -46,8 +46,8 @@ struct Dictionary {
   std::string part = "train";
   std::int64_t size() const { return count; }
   Word get(std::int64_t index) const {
-    danling::check<danling::DataError>(index >= 0 && index < count, "test.words", "expected an index below ", count,
-                                       ", got ", index);
+    danling::detail::check<danling::DataError>(index >= 0 && index < count, "test.words", "expected an index below ",
+                                               count, ", got ", index);
     return {prefix + std::to_string(index)};
   }
   danling::State source_info(std::int64_t index) const {
@@ -309,7 +309,9 @@ TEST_CASE("filter: the records that satisfy the predicate, found once", "[data]"
         }) == "[data.filter] expected num_threads of at least 1, got 0");
   CHECK(error_of<danling::DataError>([] {
           data::filter(Dictionary(), [](const Word& word) {
-            return danling::check<danling::DataError>(word.text != "a3", "test.filter", "expected another word"), true;
+            return danling::detail::check<danling::DataError>(word.text != "a3", "test.filter",
+                                                              "expected another word"),
+                   true;
           });
         }) == "[test.filter] expected another word (word 'a3'); while reading record 3");
 }

@@ -342,7 +342,7 @@ TEST_CASE("Compositions: an error below names its record once", "[data]") {
   struct Holes {
     std::int64_t size() const { return 9; }
     Sample get(std::int64_t index) const {
-      danling::check<danling::DataError>(index != 4, "test.holes", "expected a measurement");
+      danling::detail::check<danling::DataError>(index != 4, "test.holes", "expected a measurement");
       return {.input = at::tensor(index)};
     }
   };

@@ -247,7 +247,7 @@ struct Fragile {
     Batch batch;
     batch.input = at::arange(indices.front(), indices.back() + 1, at::kLong);
     if (bad >= indices.front() && bad <= indices.back()) {
-      danling::fail<danling::DataError>("test.read", "expected a sound record, got record ", bad);
+      danling::detail::fail<danling::DataError>("test.read", "expected a sound record, got record ", bad);
     }
     return batch;
   }

@@ -61,7 +61,7 @@ TEST_CASE("Loader: every batch says what it is, on each rank", "[data]") {
         CHECK((metadata.rng_key == info.key(1)));
         CHECK(metadata.source_info.string() == "record " + std::to_string(info.indices[1]));
         CHECK(error_of<danling::DataError>([&] { loader.metadata(3 + i); }) ==
-              danling::concat("[data.loader] expected a sample in [0, ", info.size(), "), got ", 3 + i));
+              danling::detail::concat("[data.loader] expected a sample in [0, ", info.size(), "), got ", 3 + i));
       }
     }
     CHECK(loader.global_step() == 8);

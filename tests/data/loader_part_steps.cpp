@@ -96,7 +96,7 @@ TEST_CASE("Loader: an error in one part comes before the first part of its step,
         }
       }
       CHECK(seen == counting(24));
-      const std::string text = danling::concat(
+      const std::string text = danling::detail::concat(
           "[data.read] expected a batch, got: a bad moment; while reading records ", stream ? "12 to 13" : "12, 13");
       CHECK(errors == std::vector<std::string>{text, text});
     }

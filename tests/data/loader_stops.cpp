@@ -94,7 +94,7 @@ struct NumberStream {
   void reset(std::int64_t) { at = 0; }
   State state_dict() const { return at; }
   void load_state_dict(const State& state) {
-    danling::check<danling::StateError>(state.integer() >= 0, "test.stream", "expected a place, got none");
+    danling::detail::check<danling::StateError>(state.integer() >= 0, "test.stream", "expected a place, got none");
     at = state.integer();
   }
 };

@@ -112,7 +112,8 @@ class Counting : public data::Stream<Records> {
     return state;
   }
   void load_state_dict(const State& state) override {
-    danling::check<danling::StateError>(state.at("at").integer() >= 0, "test.stream", "expected a place, got none");
+    danling::detail::check<danling::StateError>(state.at("at").integer() >= 0, "test.stream",
+                                                "expected a place, got none");
     epoch_ = state.at("epoch").integer();
     at_ = state.at("at").integer();
   }

@@ -83,7 +83,7 @@ TEST_CASE("random_split, hold_out, subset: disjoint, complete, and the same for 
 
 // Expected values: tests/golden/data_splits.py
 TEST_CASE("random_split: sizes are those of torch's random_split", "[data]") {
-  const auto sizes = [&](std::int64_t size, const data::PartSizes& parts) {
+  const auto sizes = [&](std::int64_t size, const data::SplitSizes& parts) {
     Indices out;
     for (const auto& part : data::random_split(numbers(size), parts, 1)) {
       out.push_back(part.size());
@@ -102,7 +102,7 @@ TEST_CASE("random_split: sizes are those of torch's random_split", "[data]") {
   CHECK(sizes(10, {std::int64_t{3}, 5, std::size_t{2}}) == Indices{3, 5, 2});
   CHECK(sizes(4, {4}) == Indices{4});
   // As many as there are, also of fractions whose sum is above 1 by less than is refused.
-  CHECK(data::PartSizes{0.5 + 5e-10, 0.5}.counts(1'000'000'000'000) == Indices{500'000'000'500, 499'999'999'500});
+  CHECK(data::SplitSizes{0.5 + 5e-10, 0.5}.counts(1'000'000'000'000) == Indices{500'000'000'500, 499'999'999'500});
 }
 
 TEST_CASE("random_split: the records of a seed are those of its definition, on every machine", "[data]") {
@@ -125,7 +125,7 @@ TEST_CASE("random_split: the records of a seed are those of its definition, on e
 
 TEST_CASE("random_split: what does not add up, and records that there are not, are named", "[data]") {
   const auto whole = numbers(1437);
-  const auto refusal = [&](const data::PartSizes& parts) {
+  const auto refusal = [&](const data::SplitSizes& parts) {
     return error_of<DataError>([&] { data::random_split(whole, parts, 1); });
   };
   CHECK(refusal({0.7, 0.4}) == "[data.split] expected fractions that add up to 1, got 0.7, 0.4, which make 1.1");

@@ -139,7 +139,8 @@ TEST_CASE("map of a stream: random numbers are those of the record, in batches o
 
 TEST_CASE("map of a stream: skipping decodes nothing, and a failure names the record", "[data]") {
   auto stream = data::make_stream(data::map(Records(), [](Record record) {
-    danling::check<danling::DataError>(record.value >= 4, "test.decode", "expected 4 or more, got ", record.value);
+    danling::detail::check<danling::DataError>(record.value >= 4, "test.decode", "expected 4 or more, got ",
+                                               record.value);
     return Number{record.value};
   }));
   CHECK(stream->skip(4) == 4);
@@ -357,7 +358,8 @@ TEST_CASE("Stream combinators: a loader with workers resumes a shuffled stream a
                             });
     auto doubled = data::map_batches(std::move(stream), [](Numbers batch, const data::BatchInfo& info) {
       // Catch's assertions are for one thread.
-      danling::check<danling::DataError>(info.size() == batch.values.size(), "test", "expected a batch of its info");
+      danling::detail::check<danling::DataError>(info.size() == batch.values.size(), "test",
+                                                 "expected a batch of its info");
       return batch;
     });
     return std::make_unique<data::Loader<Numbers>>(

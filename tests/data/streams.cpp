@@ -26,7 +26,7 @@ struct Counter : danling_test::CountedPlace {
     }
     if (bad >= at && bad < at + size) {
       bad = -1;
-      danling::fail<danling::DataError>("test.stream", "expected a sound record, got a damaged one");
+      danling::detail::fail<danling::DataError>("test.stream", "expected a sound record, got a damaged one");
     }
     Batch batch{.input = at::arange(epoch * 100 + at, epoch * 100 + at + size, at::kLong)};
     at += size;

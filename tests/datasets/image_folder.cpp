@@ -27,7 +27,7 @@ namespace image_folder_test {
 
 namespace data = danling::data;
 namespace fs = std::filesystem;
-using danling::concat;
+using danling::detail::concat;
 using danling_test::error_of;
 using danling_test::TempDir;
 using danling_test::write_file;
@@ -278,7 +278,7 @@ TEST_CASE("image_folder: a file that is no image, cannot be read or is gone is n
   const auto text = [&](std::int64_t index) {
     return error_of<danling::DataError>([&] { images->get_batch(std::vector<std::int64_t>{index}); });
   };
-  const auto named = [&](const std::string& name) { return danling::quote((dir / "a" / name).string()); };
+  const auto named = [&](const std::string& name) { return danling::detail::quote((dir / "a" / name).string()); };
   CHECK(text(0) == concat("[formats.image] expected a JPEG or PNG image, got HTML or XML (file ", named("1.png"),
                           "); while reading record 0"));
   CHECK(text(1) == concat("[formats.image] expected a sound JPEG, got: it ends early (near byte 400 of 400) (file ",
@@ -297,11 +297,11 @@ std::string refusal(const fs::path& root, const data::ImageFolderOptions& option
 
 TEST_CASE("image_folder: directories that make no classes are refused by name", "[data]") {
   const TempDir dir;
-  const auto quoted = [&](const std::string& name) { return danling::quote((dir.path() / name).string()); };
+  const auto quoted = [&](const std::string& name) { return danling::detail::quote((dir.path() / name).string()); };
   CHECK(refusal(dir / "missing") == concat("[data.image_folder] expected a readable directory, got ", quoted("missing"),
                                            ": No such file or directory"));
   CHECK(refusal(dir.path()) == concat("[data.image_folder] expected a directory for each class in ",
-                                      danling::quote(dir.path().string()), ", got none"));
+                                      danling::detail::quote(dir.path().string()), ", got none"));
   write_file(dir / "a" / "1.png", "");
   write_file(dir / "b" / "1.txt", "");
   CHECK(refusal(dir.path()) == concat("[data.image_folder] expected images (.jpg, .jpeg, .png) in each class, got none "
@@ -325,7 +325,7 @@ TEST_CASE("image_folder: of a file that is no image only the first bytes are rea
   CHECK(error_of<danling::DataError>([&] { images->get_batch(std::vector<std::int64_t>{0}); })
             .starts_with(concat("[formats.image] expected a JPEG or PNG image, got bytes that begin with 00 00 00 00 "
                                 "(file ",
-                                danling::quote((dir / "a" / "1.jpg").string()), ")")));
+                                danling::detail::quote((dir / "a" / "1.jpg").string()), ")")));
 }
 
 #endif
@@ -342,7 +342,7 @@ TEST_CASE("image_folder: links are followed, and one that leads back up is refus
   CHECK(data::image_folder(dir / "root")->size() == 4);
   fs::create_directory_symlink(dir / "root", dir / "elsewhere/dir.png/up");
   CHECK(refusal(dir / "root") == concat("[data.image_folder] expected directories without a cycle, got ",
-                                        danling::quote((dir / "root/a/dir.png/up/a").string()),
+                                        danling::detail::quote((dir / "root/a/dir.png/up/a").string()),
                                         ", a link to a directory that contains it"));
 }
 

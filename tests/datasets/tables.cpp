@@ -123,7 +123,7 @@ TEST_CASE("table_dataset: numbers are found among the categories of another file
 TEST_CASE("table_dataset: many columns take no longer each", "[data]") {
   std::vector<Column> columns;
   for (int i = 0; i < 20000; ++i) {
-    columns.push_back({danling::concat("c", i), std::vector<std::int64_t>{i}});
+    columns.push_back({danling::detail::concat("c", i), std::vector<std::int64_t>{i}});
   }
   const Table table(std::move(columns));
   const auto dataset = table_dataset(table, {.target = "c7"});

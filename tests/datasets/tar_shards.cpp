@@ -27,8 +27,8 @@ namespace tar_shards_test {
 namespace data = danling::data;
 namespace fs = std::filesystem;
 using danling::Batch;
-using danling::concat;
 using danling::State;
+using danling::detail::concat;
 using danling_test::error_of;
 using danling_test::tar_archive;
 using danling_test::TempDir;
@@ -125,7 +125,7 @@ TEST_CASE("tar_records: hidden files are passed over, and a record ends with its
   data::TarRecords records({(dir / "0.tar").string(), (dir / "1.tar").string()});
   std::vector<std::string> found;
   while (const auto record = records.next()) {
-    found.push_back(concat(record->key(), ":", danling::join(record->names())));
+    found.push_back(concat(record->key(), ":", danling::detail::join(record->names())));
   }
   CHECK(found == std::vector<std::string>{"a:x, y", "b:x", "b:y"});
 }
@@ -158,7 +158,7 @@ TEST_CASE("TarRecord: contents become what their names say", "[data]") {
   CHECK(array.sizes() == at::IntArrayRef({5, 2, 3}));
   CHECK(at::equal(array.flatten().slice(0, 0, 6), at::tensor({0, 1, 2, 10, 11, 12}, at::kFloat)));
   const auto text = [&](const char* name) { return error_of<danling::DataError>([&] { value(name); }); };
-  const std::string where = concat("key 'k', file ", danling::quote((dir / "0.tar").string()), ", offset 0)");
+  const std::string where = concat("key 'k', file ", danling::detail::quote((dir / "0.tar").string()), ", offset 0)");
   CHECK(text("bad.cls") == concat("[data.tar_shards] expected an integer, got '7 8' (member 'bad.cls', ", where));
   CHECK(text("bad.json").ends_with(concat(" (member 'bad.json', ", where)));
   CHECK(text("bad.npy").ends_with(concat(" (member 'bad.npy', ", where)));
@@ -232,7 +232,7 @@ TEST_CASE("tar_shards: damaged members and missing ones are named with key, shar
     stream->skip(skipped);
     return error_of<danling::DataError>([&] { stream->next(1); });
   };
-  const std::string file = concat("file ", danling::quote(path.string()));
+  const std::string file = concat("file ", danling::detail::quote(path.string()));
   CHECK(text(0) == concat("[formats.image] expected a JPEG or PNG image, got HTML or XML (member 'jpg', key 'a', ",
                           file, ", offset 0); while reading record 0"));
   CHECK(text(1) == concat("[data.tar_shards] expected an integer, got 'x' (member 'cls', key 'b', ", file,
@@ -396,7 +396,7 @@ TEST_CASE("tar_records: shards that are missing, empty, cut off or hold a name t
       drain(records);
     });
   };
-  const auto named = [&](const char* name) { return danling::quote((dir.path() / name).string()); };
+  const auto named = [&](const char* name) { return danling::detail::quote((dir.path() / name).string()); };
   write_file(dir / "0.tar", tar_archive({{"a.cls", "1"}}));
   write_file(dir / "1.tar", tar_archive({}));
   CHECK(text("{0..5}.tar") == concat("[data.tar_shards] expected 6 shards, got 2: there is no ", named("2.tar"), ", ",

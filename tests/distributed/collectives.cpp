@@ -20,10 +20,10 @@
 
 namespace collectives_test {
 
-using danling::concat;
 using danling::DistributedError;
 using danling::Group;
 using danling::ReduceOp;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::error_of;
 using danling_test::expect;
@@ -316,7 +316,7 @@ TEST_CASE("Collectives: the longest timeout is no timeout", "[distributed]") {
                                                 Group::connect(danling_test::identity_of_rank(rank, 2, port), options);
                                             group.set_timeout(std::chrono::milliseconds::max());
                                             group.barrier(std::chrono::milliseconds::max());
-                                            return danling::join(group.all_gather(std::to_string(rank)));
+                                            return danling::detail::join(group.all_gather(std::to_string(rank)));
                                           }),
               "0, 1");
 }

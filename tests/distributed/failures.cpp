@@ -15,9 +15,9 @@
 
 namespace failures_test {
 
-using danling::concat;
 using danling::DistributedError;
 using danling::Group;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::expect;
 using danling_test::run_groups;
@@ -336,7 +336,7 @@ TEST_CASE("Parts: a part outlives the group that it was made of", "[distributed]
       part = group.subgroup({1, 2});
     }
     part.barrier();
-    return danling::join(part.all_gather(std::to_string(rank)));
+    return danling::detail::join(part.all_gather(std::to_string(rank)));
   });
   CHECK(later == std::vector<std::string>{"0", "1, 2", "1, 2"});
 }
@@ -383,7 +383,7 @@ TEST_CASE("Threads: ranks of one process form a group, and one that throws ends 
     return failed([] {
       Group::run_threads(3, [](Group& group) {
         if (group.rank() == 1) {
-          danling::fail<DistributedError>("test", "expected data, got none");
+          danling::detail::fail<DistributedError>("test", "expected data, got none");
         }
         group.barrier();
       });

@@ -17,9 +17,9 @@
 
 namespace group_test {
 
-using danling::concat;
 using danling::DistributedError;
 using danling::Group;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::error_of;
 using danling_test::expect;

@@ -18,7 +18,7 @@
 
 namespace launched_test {
 
-using danling::concat;
+using danling::detail::concat;
 using danling_test::TempDir;
 using danling_test::Variable;
 

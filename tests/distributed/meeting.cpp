@@ -17,9 +17,9 @@ namespace meeting_test {
 
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
-using danling::concat;
 using danling::Group;
 using danling::ProcessIdentity;
+using danling::detail::concat;
 using danling_test::free_port;
 using danling_test::identity_of_rank;
 using danling_test::run_processes;
@@ -80,7 +80,7 @@ TEST_CASE("Group: ranks of one machine find each other by the name of their job"
     const bool first = process < 3;
     const auto identity = first ? rank_of_job(process, 3, job) : rank_of_job(process - 3, 2, other);
     const Group group = Group::connect(identity, {.timeout = 60s, .host = {}});
-    return danling::join(group.all_gather(first ? "a" : "b"), "");
+    return danling::detail::join(group.all_gather(first ? "a" : "b"), "");
   });
   CHECK(texts == std::vector<std::string>{"aaa", "aaa", "aaa", "bb", "bb"});
 }

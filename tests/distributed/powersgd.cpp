@@ -13,12 +13,12 @@
 
 namespace powersgd_test {
 
-using danling::concat;
 using danling::Group;
 using danling::PowerSGDOptions;
 using danling::PowerSGDState;
 using danling::Reducer;
 using danling::ReducerOptions;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::expect;
 using danling_test::run_ranks;

@@ -293,10 +293,10 @@ TEST_CASE("read_process_identity: reads this process's own environment", "[distr
 
 TEST_CASE("read_process_identity: knows when torchrun's agent listens in place of rank 0", "[distributed]") {
   Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
-  CHECK(identity_of(variables).launcher_listens);
+  CHECK(identity_of(variables).launcher_hosts_store);
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  CHECK_FALSE(identity_of(variables).launcher_listens);
-  CHECK_FALSE(identity_of({}).launcher_listens);
+  CHECK_FALSE(identity_of(variables).launcher_hosts_store);
+  CHECK_FALSE(identity_of({}).launcher_hosts_store);
 }
 
 }  // namespace

@@ -17,8 +17,8 @@
 
 namespace rank_notes_test {
 
-using danling::concat;
 using danling::Group;
+using danling::detail::concat;
 using danling::detail::RankNotes;
 using danling_test::run_ranks;
 using namespace std::chrono_literals;

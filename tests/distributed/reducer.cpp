@@ -19,12 +19,12 @@
 
 namespace reducer_test {
 
-using danling::concat;
 using danling::DistributedError;
 using danling::Group;
 using danling::Reducer;
 using danling::ReducerOptions;
 using danling::StateError;
+using danling::detail::concat;
 using danling::detail::SharedMemory;
 using danling_test::check_ranks;
 using danling_test::error_of;

@@ -113,7 +113,7 @@ TEST_CASE("TreeSum: ranks without a shard of a step count as zeros", "[distribut
                                 }
                                 danling_test::expect(sum.lacks_any() == (group.rank() > 0), "lacks_any");
                                 const auto got = sum.finish(/*any_lacking=*/true);
-                                return danling::concat(got[0][0].item<double>());
+                                return danling::detail::concat(got[0][0].item<double>());
                               }),
       "1.5");
 }

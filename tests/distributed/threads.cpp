@@ -15,9 +15,9 @@
 
 namespace threads_test {
 
-using danling::concat;
 using danling::process_threads;
 using danling::ProcessIdentity;
+using danling::detail::concat;
 using danling_test::TempDir;
 using danling_test::write_file;
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <danling/formats/zip_writer.hpp>
+#include <danling/formats/detail/zip_writer.hpp>
 
 namespace danling_test {
 

@@ -1,4 +1,4 @@
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 
 #include <algorithm>
 #include <string>

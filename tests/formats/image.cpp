@@ -15,7 +15,7 @@ namespace {
 
 namespace image_test {
 
-using danling::concat;
+using danling::detail::concat;
 using danling::formats::decode_image;
 using danling::formats::Image;
 using danling::formats::image_format;

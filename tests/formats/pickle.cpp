@@ -1,4 +1,4 @@
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
 #include <sys/resource.h>
 

@@ -1,5 +1,5 @@
 // Arrays of numpy and other objects of Python in pickles: what is read, and what their claims may not do.
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
 #include <danling/core/error.hpp>
 

@@ -1,6 +1,6 @@
 // Archives written and read piece by piece.
+#include <danling/formats/detail/zip_writer.hpp>
 #include <danling/formats/pth.hpp>
-#include <danling/formats/zip_writer.hpp>
 
 #include <danling/core/error.hpp>
 

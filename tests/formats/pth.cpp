@@ -41,8 +41,8 @@ std::string content_of(const std::filesystem::path& path) {
     out += entry.key.text() + ":" + entry.value.kind();
     if (entry.value.is_tensor()) {
       const auto& record = entry.value.tensor();
-      out += danling::concat(danling::formats::dtype_name(record.dtype), record.storage, " ", record.offset, "[",
-                             danling::join(record.sizes), "]", record.requires_grad);
+      out += danling::detail::concat(danling::formats::dtype_name(record.dtype), record.storage, " ", record.offset,
+                                     "[", danling::detail::join(record.sizes), "]", record.requires_grad);
     } else {
       out += danling::to_text(entry.value.integer());
     }

@@ -111,9 +111,10 @@ TEST_CASE("PthReader: names the first damaged record and what it expected", "[fo
       const auto bad = std::as_bytes(std::span(damaged));
       const auto& record = reader.storage_record(first);
       const std::string expected =
-          name == "ours" ? danling::concat("XXH3-128 ", danling::formats::to_hex(danling::formats::hash128(good)),
-                                           ", got ", danling::formats::to_hex(danling::formats::hash128(bad)))
-                         : danling::concat("checksum ", record.crc, ", got ", danling::formats::extend_crc32(0, bad));
+          name == "ours"
+              ? danling::detail::concat("XXH3-128 ", danling::formats::to_hex(danling::formats::hash128(good)),
+                                        ", got ", danling::formats::to_hex(danling::formats::hash128(bad)))
+              : danling::detail::concat("checksum ", record.crc, ", got ", danling::formats::extend_crc32(0, bad));
       const std::string text = "[checkpoint.read] expected " + expected + ": the data was damaged (file '" + path +
                                "', record '" + record.name + "')";
       CHECK(error_of<CheckpointError>([&] { read_all(reader); }) == text);

@@ -10,7 +10,7 @@
 namespace {
 
 using danling::CheckpointError;
-using danling::concat;
+using danling::detail::concat;
 using danling::formats::AtomicFile;
 using danling::formats::DType;
 using danling::formats::PieceSink;

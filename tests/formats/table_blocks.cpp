@@ -25,8 +25,8 @@ using danling::formats::Table;
 std::string shown(const Table& table) {
   std::string out;
   for (const Column& column : table.columns()) {
-    out +=
-        danling::concat(column.name, " ", name(column.type()), " ", column.first_text, " ", column.first_number, ":");
+    out += danling::detail::concat(column.name, " ", name(column.type()), " ", column.first_text, " ",
+                                   column.first_number, ":");
     for (std::size_t row = 0; row < column.size(); ++row) {
       out += "|";
       switch (column.type()) {
@@ -46,7 +46,7 @@ std::string shown(const Table& table) {
     out += "\n";
   }
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    out += danling::concat(table.lines().line(row), " ");
+    out += danling::detail::concat(table.lines().line(row), " ");
   }
   return out;
 }

@@ -14,8 +14,8 @@ namespace {
 namespace tar_test {
 
 namespace fs = std::filesystem;
-using danling::concat;
-using danling::quote;
+using danling::detail::concat;
+using danling::detail::quote;
 using danling::formats::TarArchive;
 using danling::formats::TarMember;
 using danling_test::error_of;

@@ -1,6 +1,6 @@
+#include <danling/formats/detail/zip_reader.hpp>
+#include <danling/formats/detail/zip_writer.hpp>
 #include <danling/formats/pth.hpp>
-#include <danling/formats/zip_reader.hpp>
-#include <danling/formats/zip_writer.hpp>
 
 #include <cstring>
 #include <optional>
@@ -147,8 +147,8 @@ TEST_CASE("ZipReader: what is no archive, and every archive cut off, is an error
   const std::string whole = hand_zip({stored("a", "content"), deflated("b", "more content")});
   for (std::size_t size = 2; size < whole.size(); ++size) {
     CHECK(zip_error(whole.substr(0, size)) ==
-          danling::concat("[checkpoint.read] expected a complete zip archive, got ", size,
-                          " bytes without an end: the file was cut off (file 'x.zip')"));
+          danling::detail::concat("[checkpoint.read] expected a complete zip archive, got ", size,
+                                  " bytes without an end: the file was cut off (file 'x.zip')"));
   }
 }
 
@@ -168,10 +168,10 @@ TEST_CASE("ZipReader: bombs are refused by what they claim and by what they hold
   CHECK(zip_error(hand_zip({modest})) == "[checkpoint.read] expected 10 bytes, got more (file 'x.zip', record 'a')");
   HandEntry boastful = deflated("a", "tiny");
   boastful.size = 0xfffffff0;
-  CHECK(
-      zip_error(hand_zip({boastful})) ==
-      danling::concat("[checkpoint.read] expected ", boastful.data.size(),
-                      " deflated bytes to hold what they claim, got a claim of 4294967280 (file 'x.zip', record 'a')"));
+  CHECK(zip_error(hand_zip({boastful})) ==
+        danling::detail::concat(
+            "[checkpoint.read] expected ", boastful.data.size(),
+            " deflated bytes to hold what they claim, got a claim of 4294967280 (file 'x.zip', record 'a')"));
   HandEntry fake = stored("a", "tiny");
   fake.size = 0xfffffff0;
   CHECK(zip_error(hand_zip({fake})) ==
@@ -193,7 +193,7 @@ TEST_CASE("PthReader: a small record cannot inflate to a pickle or manifest of a
   const HandEntry pickle = deflated("a/data.pkl", "\x80\x02](" + std::string(1 << 20, 'N') + "e.");
   REQUIRE(pickle.data.size() < 2000);
   CHECK(refused({pickle}) ==
-        danling::concat(
+        danling::detail::concat(
             "[checkpoint.read] expected a record of at most 64 times its compressed size, got 1048582 bytes "
             "in ",
             pickle.data.size(), "; save the archive without compression (file '", path, "', record 'a/data.pkl')"));
@@ -220,10 +220,10 @@ TEST_CASE("PthReader: what the values of a compressed pickle take follows its co
   danling_test::write_file(path, hand_zip({pickle}));
   const std::string text = error_of<CheckpointError>([&] { danling::formats::PthReader reader(path); });
   const std::string expected =
-      danling::concat("[checkpoint.read] expected values in proportion to ", pickle.data.size(),
-                      " compressed bytes of pickle, got far more; save the archive without "
-                      "compression (file '",
-                      path, "', record 'a/data.pkl', byte ");
+      danling::detail::concat("[checkpoint.read] expected values in proportion to ", pickle.data.size(),
+                              " compressed bytes of pickle, got far more; save the archive without "
+                              "compression (file '",
+                              path, "', record 'a/data.pkl', byte ");
   CHECK(text.substr(0, expected.size()) == expected);
 }
 
@@ -274,8 +274,9 @@ TEST_CASE("ZipReader: sizes and offsets of 2^63 and more are refused without mem
     const auto size = static_cast<std::uint32_t>(bytes.size() - entry);
     bytes += "PK\5\6" + little(std::uint32_t{0}) + little(std::uint16_t{1}) + little(std::uint16_t{1}) + little(size) +
              little(static_cast<std::uint32_t>(entry)) + little(std::uint16_t{0});
-    CHECK(zip_error(bytes) == danling::concat("[checkpoint.read] expected the entry's data before offset ", entry,
-                                              ", got ", huge, " bytes at offset 64 (file 'x.zip', record 'a')"));
+    CHECK(zip_error(bytes) == danling::detail::concat("[checkpoint.read] expected the entry's data before offset ",
+                                                      entry, ", got ", huge,
+                                                      " bytes at offset 64 (file 'x.zip', record 'a')"));
   }
 }
 

@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/zip_reader.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
 
 #include "formats/little_endian.hpp"
 #include "formats/zip_layout.hpp"

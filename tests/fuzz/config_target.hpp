@@ -21,11 +21,11 @@ inline void assign_and_write(const danling::detail::Node& root, const danling::d
   try {
     danling::load_text(second, written, "written");
   } catch (const danling::Error& error) {
-    require(false, danling::concat("that what was written can be read, got ", error.what(), " for\n", written));
+    require(false, danling::detail::concat("that what was written can be read, got ", error.what(), " for\n", written));
   }
   const std::string again = danling::to_yaml(danling::to_tree(second));
   require(written == again,
-          danling::concat("the same config after writing and reading, got\n", written, "and\n", again));
+          danling::detail::concat("the same config after writing and reading, got\n", written, "and\n", again));
 }
 
 }  // namespace danling_fuzz

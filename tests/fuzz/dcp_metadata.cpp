@@ -1,5 +1,5 @@
 // Metadata of torch.distributed.checkpoint: what is read is written, and reads as the same.
-#include <danling/formats/dcp_metadata.hpp>
+#include <danling/formats/detail/dcp_metadata.hpp>
 
 #include "target.hpp"
 

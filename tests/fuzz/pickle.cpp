@@ -1,5 +1,5 @@
 // Pickles: what is read is written, and reads as the same.
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
 #include "records.hpp"
 #include "target.hpp"
@@ -18,7 +18,7 @@ void run(std::string_view input) {
   try {
     written = danling::formats::write_pickle(first.tree, sizes);
   } catch (const danling::Error& error) {
-    require(false, danling::concat("that what was read can be written, got ", error.what()));
+    require(false, danling::detail::concat("that what was read can be written, got ", error.what()));
   }
   const auto second = danling::formats::read_pickle(written);
   // The writer's keys are the numbers that the storages had.

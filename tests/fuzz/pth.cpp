@@ -38,7 +38,7 @@ void run(std::string_view input) {
                                 [&](std::size_t i) { return std::span<const std::byte>(storages[i]); });
     out.commit();
   } catch (const danling::Error& error) {
-    require(false, danling::concat("that what was read can be written, got ", error.what()));
+    require(false, danling::detail::concat("that what was read can be written, got ", error.what()));
   }
   const danling::formats::PthReader second(scratch.path());
   second.verify();

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling_fuzz {
 

@@ -41,7 +41,7 @@ void run(std::string_view input) {
         [&](std::size_t tensor, const auto& sink) { sink(content(first, first.entries()[tensor])); });
     out.commit();
   } catch (const danling::Error& error) {
-    require(false, danling::concat("that what was read can be written, got ", error.what()));
+    require(false, danling::detail::concat("that what was read can be written, got ", error.what()));
   }
   const SafetensorsReader second(scratch.path());
   require(second.entries().size() == first.entries().size(), "as many tensors after writing and reading");

@@ -62,7 +62,7 @@ void check(const unsigned char* data, std::size_t size) {
   } catch (const danling::Error& error) {
     const std::string_view text = error.what();
     require(text.starts_with("[") && text.find('\n') == std::string_view::npos,
-            danling::concat("an error of one line, got ", text));
+            danling::detail::concat("an error of one line, got ", text));
   }
   const std::size_t most = allowance.base + allowance.per_byte * size;
   if (static_cast<std::size_t>(peak) > most) {

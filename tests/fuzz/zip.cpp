@@ -1,5 +1,5 @@
 // Zip archives: every entry reads as what it claims, or the archive is refused.
-#include <danling/formats/zip_reader.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
 
 #include "memory_file.hpp"
 

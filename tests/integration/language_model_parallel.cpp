@@ -104,7 +104,7 @@ TEST_CASE("language_model_parallel: experts on two processes are those of one", 
 
 TEST_CASE("language_model_parallel: a pipeline draws a measured step once", "[gpt]") {
   const TempDir directory;
-  const auto result = train_gpt(directory, 2, "pipeline", {"--parallel.pipeline_picture", "true"});
+  const auto result = train_gpt(directory, 2, "pipeline", {"--parallel.draw_pipeline", "true"});
   REQUIRE(result.code == 0);
   const std::string& out = result.out;
   const auto at = out.find("pipeline, training step 3: 1F1B: 2 stages on 2 ranks, 8 micro-batches");
@@ -152,8 +152,8 @@ TEST_CASE("language_model_parallel: a mistake is one clear line of each process"
            {{"--parallel.axes.tensor", "2", "--parallel.tensor_plan", "qkv$=colwise:unit=3x"},
             "[runner.parallelize_model] expected gather_output, whole_input, sequence_parallel or unit=<number> behind "
             "a style in 'parallel.tensor_plan', got 'unit=3x'"},
-           {{"--parallel.axes.tensor", "2", "--parallel.pipeline_picture", "true"},
-            "[config.validate] expected 'parallel.axes.pipeline' above 1 beside 'parallel.pipeline_picture', got 1"},
+           {{"--parallel.axes.tensor", "2", "--parallel.draw_pipeline", "true"},
+            "[config.validate] expected 'parallel.axes.pipeline' above 1 beside 'parallel.draw_pipeline', got 1"},
        }) {
     INFO(mistake.error);
     const TempDir directory;

@@ -50,7 +50,7 @@ TEST_CASE("AverageMeters: a reference stays valid while others are added, reset 
   AverageMeters meters;
   danling::AverageMeter& loss = meters["loss"];
   for (int i = 0; i < 100; ++i) {
-    meters[danling::concat("m", i)].update(i);
+    meters[danling::detail::concat("m", i)].update(i);
   }
   meters.reset();
   loss.update(2.0);

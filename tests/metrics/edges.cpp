@@ -30,13 +30,13 @@
 namespace edges_tests {
 
 namespace m = danling::metrics;
-using danling::concat;
 using danling::ConfigError;
 using danling::GlobalMetrics;
 using danling::Group;
 using danling::MetricError;
 using danling::MetricFunc;
 using danling::MetricState;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::error_of;
 using danling_test::expect;

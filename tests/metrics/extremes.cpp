@@ -27,13 +27,13 @@ namespace extremes_tests {
 
 namespace m = danling::metrics;
 using danling::AverageMeter;
-using danling::concat;
 using danling::GlobalMetrics;
 using danling::Group;
 using danling::MetricError;
 using danling::MetricFunc;
 using danling::MetricState;
 using danling::State;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::error_of;
 using danling_test::expect;

@@ -27,7 +27,6 @@
 namespace global_parts_test {
 
 namespace m = danling::metrics;
-using danling::concat;
 using danling::GlobalMetrics;
 using danling::Group;
 using danling::MetricEntry;
@@ -35,6 +34,7 @@ using danling::MetricFunc;
 using danling::MetricState;
 using danling::RunningSums;
 using danling::State;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::error_of;
 using danling_test::expect;

@@ -24,7 +24,6 @@
 
 namespace global_ranks_test {
 
-using danling::concat;
 using danling::GlobalMetrics;
 using danling::Group;
 using danling::MetricError;
@@ -32,6 +31,7 @@ using danling::MetricFunc;
 using danling::MetricState;
 using danling::MultiTaskMetrics;
 using danling::RunningSums;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::expect;
 using danling_test::run_ranks;

@@ -28,9 +28,9 @@ namespace meter_parts_test {
 
 using danling::AverageMeter;
 using danling::AverageMeters;
-using danling::concat;
 using danling::Group;
 using danling::State;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::expect;
 using danling_test::run_ranks;

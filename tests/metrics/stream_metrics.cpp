@@ -99,7 +99,7 @@ TEST_CASE("MetricMeter: preprocessing comes before the metric and before the bat
 }
 
 TEST_CASE("MetricMeter: an empty function is refused", "[metrics]") {
-  CHECK(error_of<MetricError>([] { MetricMeter meter(danling::Metric{}); }) ==
+  CHECK(error_of<MetricError>([] { MetricMeter meter(danling::MetricCallable{}); }) ==
         "[metric_meter.create] expected a metric, got an empty function");
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("StreamMetrics: a given name takes the place of a metric's own, of two
           "[metrics]") {
   int first = 0;
   int second = 0;
-  const danling::Metric three = [](const at::Tensor&, const at::Tensor&) { return MetricValue(3.0); };
+  const danling::MetricCallable three = [](const at::Tensor&, const at::Tensor&) { return MetricValue(3.0); };
   StreamMetrics metrics(
       {counted_mean("mean", first), counted_mean("mean", second), counted_mean("max", second), {"max", three}});
   CHECK(metrics.size() == 2);
@@ -217,7 +217,7 @@ std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const std::v
   std::vector<StreamMetrics::Entry> entries;
   for (const std::int64_t k : top_k) {
     entries.emplace_back(
-        k == 1 ? "acc" : danling::concat("acc", k),
+        k == 1 ? "acc" : danling::detail::concat("acc", k),
         danling::metrics::multiclass_accuracy(num_classes, {.average = danling::metrics::Average::micro, .top_k = k}));
   }
   return std::make_shared<StreamMetrics>(

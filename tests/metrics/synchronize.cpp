@@ -17,9 +17,9 @@ namespace synchronize_test {
 
 using danling::AverageMeter;
 using danling::AverageMeters;
-using danling::concat;
 using danling::Group;
 using danling::MetricError;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::expect;
 using danling_test::run_ranks;

@@ -87,15 +87,15 @@ std::string make_page() {
     const bool has_entry = danling::detail::operator_table().find(*op) != nullptr;
     if (listed.contains(own) || (has_entry && way != "refused")) {
       std::string& overloads = ways[own][way];
-      overloads += danling::concat(overloads.empty() ? "" : ", ", "`", own, name.overload_name.empty() ? "" : ".",
-                                   name.overload_name, "`");
+      overloads += danling::detail::concat(overloads.empty() ? "" : ", ", "`", own,
+                                           name.overload_name.empty() ? "" : ".", name.overload_name, "`");
     }
   }
   std::ostringstream page;
   page << head;
   for (const auto& [name, own] : ways) {
     for (const auto& [way, overloads] : own) {
-      page << "| " << (own.size() == 1 ? danling::concat("`", name, "`") : overloads) << " | " << way << " |\n";
+      page << "| " << (own.size() == 1 ? danling::detail::concat("`", name, "`") : overloads) << " | " << way << " |\n";
     }
   }
   return page.str();

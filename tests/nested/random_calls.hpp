@@ -5,7 +5,7 @@
 
 namespace random_programs {
 
-using danling::concat;
+using danling::detail::concat;
 using torch::indexing::Slice;
 
 inline std::string call(const std::string& name, std::initializer_list<std::int64_t> numbers = {}) {

@@ -34,7 +34,7 @@ class Random {
   at::Generator generator_;
 };
 
-inline std::string text_of(const Dims& dims) { return "(" + danling::join(dims) + ")"; }
+inline std::string text_of(const Dims& dims) { return "(" + danling::detail::join(dims) + ")"; }
 inline std::string text_of(const Tensors& elements) {
   std::string out;
   for (const Tensor& one : elements) {

@@ -345,8 +345,9 @@ class Program {
       plain_batch_dim = std::max<std::int64_t>(plain_batch_dim, 0);
       plain_batch_dim_ = plain_batch_dim;
       if (got.dim() != expected[0].dim() + 1 || got.size(plain_batch_dim) != std::ssize(expected)) {
-        throw Difference(danling::concat("plain result of sizes (", danling::join(got.sizes()), "), expected elements ",
-                                         text_of(expected), "with the batch at ", plain_batch_dim));
+        throw Difference(danling::detail::concat("plain result of sizes (", danling::detail::join(got.sizes()),
+                                                 "), expected elements ", text_of(expected), "with the batch at ",
+                                                 plain_batch_dim));
       }
       for (std::size_t at = 0; at < expected.size(); ++at) {
         expect_close(got.select(plain_batch_dim, static_cast<std::int64_t>(at)), expected[at],
@@ -357,7 +358,7 @@ class Program {
     const NestedTensor nested(got);
     const Tensors parts = nested.elements();
     if (parts.size() != expected.size()) {
-      throw Difference(danling::concat(parts.size(), " elements, expected ", expected.size()));
+      throw Difference(danling::detail::concat(parts.size(), " elements, expected ", expected.size()));
     }
     std::int64_t numel = 0;
     Dims longest(static_cast<std::size_t>(expected[0].dim()), 0);
@@ -373,12 +374,12 @@ class Program {
     }
     const bool first = nested.batch_first() || longest.empty();
     if (plain_batch_dim >= 0 && (first ? 0 : 1) != plain_batch_dim) {
-      throw Difference(danling::concat("batch at dimension ", first ? 0 : 1, ", expected ", plain_batch_dim));
+      throw Difference(danling::detail::concat("batch at dimension ", first ? 0 : 1, ", expected ", plain_batch_dim));
     }
     longest.insert(longest.begin() + (first ? 0 : 1), std::ssize(expected));
     if (got.sizes() != c10::IntArrayRef(longest) || got.numel() != numel) {
-      throw Difference(danling::concat("sizes (", danling::join(got.sizes()), ") and ", got.numel(),
-                                       " values, expected ", text_of(longest), " and ", numel));
+      throw Difference(danling::detail::concat("sizes (", danling::detail::join(got.sizes()), ") and ", got.numel(),
+                                               " values, expected ", text_of(longest), " and ", numel));
     }
     if (got.scalar_type() != nested.concat().scalar_type() || got.requires_grad() != nested.concat().requires_grad()) {
       throw Difference("the wrapper and its values differ in type or requires_grad");
@@ -387,9 +388,9 @@ class Program {
 
   void compare_empty(const Tensor& got, const Tensor& expected, std::int64_t plain_batch_dim) {
     if (got.dim() != expected.dim() + 1 || got.numel() != 0 || got.scalar_type() != expected.scalar_type()) {
-      throw Difference(danling::concat("empty batch: ", got.dtype().name(), " of sizes (", danling::join(got.sizes()),
-                                       "), expected ", expected.dtype().name(), ", elements of (",
-                                       danling::join(expected.sizes()), ")"));
+      throw Difference(danling::detail::concat(
+          "empty batch: ", got.dtype().name(), " of sizes (", danling::detail::join(got.sizes()), "), expected ",
+          expected.dtype().name(), ", elements of (", danling::detail::join(expected.sizes()), ")"));
     }
     if (!NestedTensor::is_nested(got)) {
       if (got.size(std::max<std::int64_t>(plain_batch_dim, 0)) != 0) {
@@ -404,8 +405,9 @@ class Program {
     for (std::int64_t dim = 0; dim < expected.dim(); ++dim) {
       at = dim + (dim >= (nested.batch_first() ? 0 : 1) ? 1 : 0);
       if (std::find(dims.begin(), dims.end(), dim) == dims.end() && got.size(at) != expected.size(dim)) {
-        throw Difference(danling::concat("empty batch: sizes (", danling::join(got.sizes()),
-                                         "), expected elements of (", danling::join(expected.sizes()), ")"));
+        throw Difference(danling::detail::concat("empty batch: sizes (", danling::detail::join(got.sizes()),
+                                                 "), expected elements of (", danling::detail::join(expected.sizes()),
+                                                 ")"));
       }
     }
     phantom = expected;

@@ -67,9 +67,9 @@ void begin(Program& program) {
     program.each.push_back(pair.second);
   }
   program.x = NestedTensor(own, options);
-  program.text =
-      danling::concat("seed elements ", text_of(program.each), "of ", c10::toString(type), ", ragged ",
-                      text_of(NestedTensor(program.x).ragged_dims()), options.batch_first ? "" : ", batch second");
+  program.text = danling::detail::concat("seed elements ", text_of(program.each), "of ", c10::toString(type),
+                                         ", ragged ", text_of(NestedTensor(program.x).ragged_dims()),
+                                         options.batch_first ? "" : ", batch second");
   if (empty) {
     program.text += ", of which none";
     program.phantom = program.each[0];

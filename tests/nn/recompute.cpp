@@ -330,7 +330,7 @@ TEST_CASE("recompute: a function that does not repeat itself is an error", "[nn]
   calls = 0;
   CHECK(backward([&] {
           at::dropout(a, 0.5, true);
-          if (++calls == 2) danling::fail<StateError>("test.run", "expected one call, got two");
+          if (++calls == 2) danling::detail::fail<StateError>("test.run", "expected one call, got two");
           return a.mul(2.0);
         }) == "[test.run] expected one call, got two");
   CHECK_FALSE(a.grad().defined());

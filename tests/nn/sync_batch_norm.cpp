@@ -10,11 +10,11 @@
 
 namespace sync_batch_norm_test {
 
-using danling::concat;
 using danling::DataError;
 using danling::DistributedError;
 using danling::Group;
 using danling::StateError;
+using danling::detail::concat;
 using danling::nn::SyncBatchNorm;
 using danling::nn::SyncBatchNormOptions;
 using danling_test::check_ranks;

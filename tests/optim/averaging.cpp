@@ -204,7 +204,7 @@ TEST_CASE("WeightAverage: one pass over many tensors of any layout equals lerp o
   at::manual_seed(3);
   WeightAverage::NamedTensors state;
   for (const std::int64_t size : {1, 7, 32768, 32769, 100000, 0}) {
-    state.emplace_back(danling::concat("p", size), at::randn({size}, dtype).set_requires_grad(true));
+    state.emplace_back(danling::detail::concat("p", size), at::randn({size}, dtype).set_requires_grad(true));
   }
   state.emplace_back("transposed", at::randn({70, 50}, dtype).t().set_requires_grad(true));
   state.emplace_back("strided", at::randn({50, 70}, dtype).slice(1, 0, 60, 2).set_requires_grad(true));

@@ -146,9 +146,9 @@ TEST_CASE("build_optimizer: what is wrong is named", "[optim]") {
   const auto message = [](const OptimizerSpec& spec) {
     return error_of<ConfigError>([&] { optim::build_optimizer(spec, model_parameters()); });
   };
-  CHECK(message({"adamm"}) == danling::concat("[optimizer.build] expected one of ",
-                                              danling::join(optim::optimizers().names()),
-                                              ", got 'adamm'; did you mean 'adam'?"));
+  CHECK(message({"adamm"}) == danling::detail::concat("[optimizer.build] expected one of ",
+                                                      danling::detail::join(optim::optimizers().names()),
+                                                      ", got 'adamm'; did you mean 'adam'?"));
   CHECK(message({"sgd", {.eps = 1e-8}}) ==
         "[optim] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, fused, "
         "master_weights, stochastic_rounding), got 'eps'");
@@ -233,9 +233,9 @@ TEST_CASE("build_scheduler: each type, the total from the run unless the section
   CHECK(message({.type = "step", .total_steps = 5, .step_size = 1}) ==
         "[sched] expected options of step (step_size, gamma), got 'total_steps'");
   CHECK(message({.type = "step"}) == "[scheduler.build] expected step_size for 'step', got none");
-  CHECK(message({.type = "cosinus"}) == danling::concat("[scheduler.build] expected one of ",
-                                                        danling::join(optim::scheduler_names()),
-                                                        ", got 'cosinus'; did you mean 'cosine'?"));
+  CHECK(message({.type = "cosinus"}) == danling::detail::concat("[scheduler.build] expected one of ",
+                                                                danling::detail::join(optim::scheduler_names()),
+                                                                ", got 'cosinus'; did you mean 'cosine'?"));
 }
 
 TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {

@@ -131,9 +131,9 @@ TEST_CASE("LRScheduler: options that contradict each other are refused", "[optim
   CHECK(message(9, {.final_lr_ratio = -0.5}) == "[scheduler.build] expected final_lr_ratio of 0 or more, got -0.5");
   CHECK(message(9, {.final_lr = -0.5}) == "[scheduler.build] expected final_lr of 0 or more, got -0.5");
   CHECK(message(9, {.min_lr = -0.5}) == "[scheduler.build] expected min_lr of 0 or more, got -0.5");
-  CHECK(message(9, {.type = "cosin"}) == danling::concat("[scheduler.build] expected one of ",
-                                                         danling::join(optim::curves().names()),
-                                                         ", got 'cosin'; did you mean 'cosine'?"));
+  CHECK(message(9, {.type = "cosin"}) == danling::detail::concat("[scheduler.build] expected one of ",
+                                                                 danling::detail::join(optim::curves().names()),
+                                                                 ", got 'cosin'; did you mean 'cosine'?"));
   CHECK(message(9, {.final_lr = 0.5, .scaling = "percentile"}) ==
         "[scheduler.build] expected base learning rates above 0 with final_lr and percentile scaling, got 0.0 in group "
         "1");

@@ -77,9 +77,9 @@ const std::vector<OptimizerSpec>& specs() {
 }
 
 std::string text_of(const OptimizerSpec& spec) {
-  return danling::concat(*spec.type, " momentum ", spec.momentum.value_or(0), " centered ",
-                         spec.centered.value_or(false), " amsgrad ", spec.amsgrad.value_or(false), " maximize ",
-                         spec.maximize.value_or(false));
+  return danling::detail::concat(*spec.type, " momentum ", spec.momentum.value_or(0), " centered ",
+                                 spec.centered.value_or(false), " amsgrad ", spec.amsgrad.value_or(false), " maximize ",
+                                 spec.maximize.value_or(false));
 }
 
 at::Tensor waves(at::IntArrayRef shape, double phase, at::TensorOptions options) {

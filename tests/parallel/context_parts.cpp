@@ -15,12 +15,12 @@
 namespace context_parts_test {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
 using danling::DataError;
 using danling::Group;
 using danling::ParallelContext;
 using danling::ParallelTopology;
+using danling::detail::concat;
 using danling::parallel::context_padding;
 using danling::parallel::context_part;
 using danling::parallel::context_positions;

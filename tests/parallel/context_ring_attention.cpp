@@ -18,9 +18,9 @@
 namespace context_ring_attention_test {
 namespace {
 
-using danling::concat;
 using danling::DataError;
 using danling::Group;
+using danling::detail::concat;
 using danling::parallel::context_part;
 using danling::parallel::gather_context;
 using danling::parallel::ring_attention;
@@ -50,8 +50,8 @@ Tolerance tolerance_of(at::ScalarType type) {
 
 void expect_close(const Tensor& got, const Tensor& wanted, const std::string& what) {
   const auto [relative, absolute] = tolerance_of(got.scalar_type());
-  expect(got.sizes() == wanted.sizes(),
-         concat(what, " of sizes ", danling::join(wanted.sizes()), ", got ", danling::join(got.sizes())));
+  expect(got.sizes() == wanted.sizes(), concat(what, " of sizes ", danling::detail::join(wanted.sizes()), ", got ",
+                                               danling::detail::join(got.sizes())));
   expect(at::allclose(got.to(at::kDouble), wanted.to(at::kDouble), relative, absolute),
          concat(what, " of whole sequences; they differ by ",
                 got.numel() == 0 ? 0.0 : (got.to(at::kDouble) - wanted.to(at::kDouble)).abs().max().item<double>()));

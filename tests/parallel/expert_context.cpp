@@ -15,10 +15,10 @@
 namespace expert_context_test {
 namespace {
 
-using danling::concat;
 using danling::Group;
 using danling::ParallelContext;
 using danling::ParallelTopology;
+using danling::detail::concat;
 using danling::parallel::context_part;
 using danling::parallel::context_positions;
 using danling::parallel::MixtureOfExperts;

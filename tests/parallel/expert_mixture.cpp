@@ -18,13 +18,13 @@
 namespace expert_mixture_test {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
 using danling::DataError;
 using danling::Group;
 using danling::ParallelContext;
 using danling::ParallelTopology;
 using danling::StateError;
+using danling::detail::concat;
 using danling::parallel::ExpertActivation;
 using danling::parallel::MixtureOfExperts;
 using danling::parallel::MixtureOfExpertsImpl;

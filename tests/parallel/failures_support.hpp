@@ -182,7 +182,7 @@ inline void check_failures(const std::vector<FailureCase>& kinds, Ending ending,
     }
     CHECK(text.find('\n') == text.npos);
     CHECK(text.find("LATE") == text.npos);
-    const std::string name = danling::concat("rank ", victim);
+    const std::string name = danling::detail::concat("rank ", victim);
     CHECK(text.find(name) != text.npos);
     if (ending == Ending::threw) {
       // Between two waits the next one finds that the group has ended. All ranks together say why a save failed.

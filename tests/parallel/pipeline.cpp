@@ -15,10 +15,10 @@
 namespace pipeline_test {
 namespace {
 
-using danling::concat;
 using danling::ConfigError;
 using danling::DistributedError;
 using danling::Group;
+using danling::detail::concat;
 using danling::parallel::PipelineEvent;
 using danling::parallel::PipelineOptions;
 using danling::parallel::PipelinePlan;

@@ -172,22 +172,22 @@ TEST_CASE("pipeline_schedule: plans of a program are checked", "[parallel][pipel
         "[pipeline.plan] 1F1B: expected actions of the rank's stages and of 2 micro-batches, got 1F0 on rank 0");
 }
 
-TEST_CASE("pipeline_picture: one line per rank, with bubbles", "[parallel][pipeline]") {
+TEST_CASE("draw_pipeline: one line per rank, with bubbles", "[parallel][pipeline]") {
   const auto plan = parallel::pipeline_schedule("1F1B", 2, 1, 3);
   const auto predicted = simulate_pipeline(plan);
   // Two characters a unit: the least at which every label fits with a space.
-  CHECK(pipeline_picture(plan, predicted) ==
+  CHECK(draw_pipeline(plan, predicted) ==
         "1F1B: 2 stages on 2 ranks, 3 micro-batches\n"
         "rank 0 |0 1 ....b0- 2 b1- ..b2- |\n"
         "rank 1 |..0 b0- 1 b1- 2 b2- ....|\n"
         "bubble 25.0 % predicted; live activations 2 1\n");
   const auto measured = simulate_pipeline(plan, PipelineCosts{1, 2, 2});
-  const std::string both = pipeline_picture(plan, predicted, &measured);
+  const std::string both = draw_pipeline(plan, predicted, &measured);
   CHECK(both.find("\nmeasured\nrank 0 |") != both.npos);
   CHECK(both.ends_with("bubble 25.0 % predicted, 25.0 % measured; live activations 2 1\n"));
 
   const auto v = parallel::pipeline_schedule("ZBVZeroBubble", 1, 2, 1);
-  CHECK(pipeline_picture(v, simulate_pipeline(v)) ==
+  CHECK(draw_pipeline(v, simulate_pipeline(v)) ==
         "ZBVZeroBubble: 2 stages on 1 ranks, 1 micro-batches\n"
         "rank 0 |0-- 0B- i0B w0B i0- w0- |\n"
         "bubble 0.0 % predicted; live activations 2\n");

@@ -16,10 +16,10 @@
 namespace sharded_bits_test {
 namespace {
 
-using danling::concat;
 using danling::Group;
 using danling::ShardedModel;
 using danling::ShardOptions;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::error_of;
 using danling_test::expect;
@@ -93,12 +93,12 @@ std::string train(const Group& world, const Layout& layout, bool adam, ShardOpti
       torch::manual_seed(100 * step + at);
       const Tensor x = torch::randn({6, 7});
       net->forward(x, at % 2 == 1 && step > 0).square().mean().div(virtual_ranks).backward();
-      expect(sharded.lacks_shards(), "a missing shard");
+      expect(sharded.has_missing_shards(), "a missing shard");
       sharded.end_shard();
     }
-    expect(!sharded.lacks_shards(), "all shards");
+    expect(!sharded.has_missing_shards(), "all shards");
     sharded.finish_backward();
-    const Tensor squares = sharded.grad_norm_squares();
+    const Tensor squares = sharded.squared_grad_norm();
     norms += bits_of(squares);
     const double factor = 0.3 / std::max(squares.sqrt().item<double>(), 0.3);
     const torch::NoGradGuard no_grad;
@@ -168,7 +168,7 @@ TEST_CASE("ShardedModel: the norm of sharded gradients is that of whole ones", "
                                             ? parameter.grad().to(torch::kDouble).mul(3).square().sum().item<double>()
                                             : 0;
                           }
-                          const double squares = sharded.grad_norm_squares().item<double>();
+                          const double squares = sharded.squared_grad_norm().item<double>();
                           expect(std::abs(squares - expected) < 1e-5 * expected, concat(expected, ", got ", squares));
                           return std::string("equal");
                         }),

@@ -17,10 +17,10 @@
 namespace sharded_follow_test {
 namespace {
 
-using danling::concat;
 using danling::Group;
 using danling::ShardedModel;
 using danling::ShardOptions;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::expect;
 using danling_test::run_ranks;

@@ -16,11 +16,11 @@
 namespace sharded_model_test {
 namespace {
 
-using danling::concat;
 using danling::Group;
 using danling::ShardedModel;
 using danling::ShardOptions;
 using danling::StateError;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::error_of;
 using danling_test::expect;
@@ -399,21 +399,21 @@ TEST_CASE("ShardedModel: code that touches a parameter outside of a step learns 
       texts,
       "[parallel.fsdp] expected parameters to be used in a step, got aten::sum of '0.weight', of which each of "
       "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
-      "runner.whole_parameters()), on all ranks\n"
+      "runner.gather_parameters()), on all ranks\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::mul_ of '0.weight', of which each of "
       "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
-      "runner.whole_parameters()), on all ranks\n"
+      "runner.gather_parameters()), on all ranks\n"
       "[parallel.fsdp] expected memory that this rank has, got that of the sharded parameter '0.weight'; read "
-      "it inside of a dl::ShardedModel::Whole (in a run: runner.whole_parameters())\n"
+      "it inside of a dl::ShardedModel::Whole (in a run: runner.gather_parameters())\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::addmm of '0.bias', of which each of "
       "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
-      "runner.whole_parameters()), on all ranks\n"
+      "runner.gather_parameters()), on all ranks\n"
       "[parallel.fsdp] expected parameters that do not change in a step, got aten::add_ of '0.weight'; write to "
       "it inside of a dl::ShardedModel::Whole(model, true)\n"
       "[parallel.fsdp] expected dl::ShardedModel::Whole outside of steps, got one inside of a step\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::sum of '0.weight', of which each of "
       "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
-      "runner.whole_parameters()), on all ranks\n"
+      "runner.gather_parameters()), on all ranks\n"
       "[parallel.fsdp] expected dl::ShardedModel::Whole outside of steps, got one inside of another\n"
       "[parallel.fsdp] expected parameters of no other ShardedModel, got '0.weight'\n"
       "[parallel.fsdp] expected a parameter of the sharded module, got a tensor of [2]\n");

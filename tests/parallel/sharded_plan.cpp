@@ -16,12 +16,12 @@
 namespace sharded_plan_test {
 namespace {
 
-using danling::concat;
 using danling::Group;
 using danling::ShardedModel;
 using danling::ShardOptions;
 using danling::ShardPlan;
 using danling::ShardPlanOptions;
+using danling::detail::concat;
 using danling_test::check_ranks;
 using danling_test::CountingAllocator;
 using danling_test::error_of;

@@ -105,8 +105,8 @@ TEST_CASE("vocab_parallel_cross_entropy: refuses other shapes, probabilities and
                "probabilities need all classes: use gather_output",
            "the error of probabilities");
     expect(text(logits, at::zeros({4}, at::kLong), Options().num_classes(8)) ==
-               danling::concat("[parallel.vocab_cross_entropy] expected logits of 4 of 8 classes on rank ",
-                               group.rank(), " of 2, got 3"),
+               danling::detail::concat("[parallel.vocab_cross_entropy] expected logits of 4 of 8 classes on rank ",
+                                       group.rank(), " of 2, got 3"),
            "the error of classes");
   });
   for (const std::int64_t outside : {-1, 6}) {

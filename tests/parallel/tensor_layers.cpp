@@ -216,9 +216,10 @@ TEST_CASE("parallel layers: describe their slices, keep the values of rank 0, an
     expect(slices_of(layer->bias).size() == 1, "the description of the bias");
     std::ostringstream text;
     text << layer;
-    expect(text.str() == danling::concat("ColumnParallelLinear(in_features=2, out_features=12, bias=true, weight [4, 2]"
-                                         " of rank ",
-                                         rank, " of 3)"),
+    expect(text.str() ==
+               danling::detail::concat("ColumnParallelLinear(in_features=2, out_features=12, bias=true, weight [4, 2]"
+                                       " of rank ",
+                                       rank, " of 3)"),
            "the layer's text, got " + text.str());
     expect(text_of([&] {
              layer->parallelize(context);
@@ -226,13 +227,14 @@ TEST_CASE("parallel layers: describe their slices, keep the values of rank 0, an
            "the error of a second time");
     RowParallelLinear row(12, 2);
     row->parallelize(context);
-    expect(
-        text_of([&] {
-          row(at::zeros({1, 12}));
-        }) == danling::concat("[parallel.row_linear] expected the 4 inputs of rank ", rank,
-                              " of 3, got 12; a whole input needs input_is_parallel(false), heads need the unit of the "
-                              "layer before"),
-        "the error of a whole input");
+    expect(text_of([&] {
+             row(at::zeros({1, 12}));
+           }) ==
+               danling::detail::concat(
+                   "[parallel.row_linear] expected the 4 inputs of rank ", rank,
+                   " of 3, got 12; a whole input needs input_is_parallel(false), heads need the unit of the "
+                   "layer before"),
+           "the error of a whole input");
   });
   CHECK(error_of<ConfigError>([] { ColumnParallelLinear(ColumnParallelLinearOptions(2, 10).unit(4)); }) ==
         "[parallel.column_linear] expected out_features in whole units, got 10 in units of 4");

@@ -12,10 +12,10 @@ class Recorder : public dl::Callback {
   std::string name() const override { return name_.empty() ? "recorder" : name_; }
   void on_run_begin(const dl::RunEvent&) override { record("run begin"); }
   void on_run_end(const dl::RunEvent&) override { record("run end"); }
-  void on_round_begin(const dl::RoundEvent& event) override { record(dl::concat("round begin ", event.index)); }
-  void on_round_end(const dl::RoundEvent& event) override { record(dl::concat("round end ", event.index)); }
-  void on_result(const dl::ResultEvent& event) override { record(dl::concat("result ", event.index)); }
-  void on_train_begin(const dl::SplitEvent& event) override { record(dl::concat("train begin ", event.total)); }
+  void on_round_begin(const dl::RoundEvent& event) override { record(dl::detail::concat("round begin ", event.index)); }
+  void on_round_end(const dl::RoundEvent& event) override { record(dl::detail::concat("round end ", event.index)); }
+  void on_result(const dl::ResultEvent& event) override { record(dl::detail::concat("result ", event.index)); }
+  void on_train_begin(const dl::SplitEvent& event) override { record(dl::detail::concat("train begin ", event.total)); }
   void on_train_end(const dl::SplitEvent& event) override {
     CHECK(event.result.number("loss") != nullptr);
     record("train end");
@@ -23,24 +23,32 @@ class Recorder : public dl::Callback {
   void on_step(const dl::StepEvent& event) override {
     CHECK(event.loss.defined());
     CHECK(event.samples > 0);
-    record(dl::concat("step ", event.iteration, event.closes ? " closes" : "", event.updated ? " updated" : ""));
+    record(
+        dl::detail::concat("step ", event.iteration, event.closes ? " closes" : "", event.updated ? " updated" : ""));
   }
   void on_log(const dl::LogEvent& event) override {
-    record(dl::concat("log ", event.split, event.iteration ? dl::concat(" ", *event.iteration) : std::string(" end")));
+    record(dl::detail::concat("log ", event.split,
+                              event.iteration ? dl::detail::concat(" ", *event.iteration) : std::string(" end")));
   }
-  void on_evaluate_begin(const dl::SplitEvent& event) override { record(dl::concat("evaluate begin ", event.split)); }
+  void on_evaluate_begin(const dl::SplitEvent& event) override {
+    record(dl::detail::concat("evaluate begin ", event.split));
+  }
   void on_evaluate_end(const dl::SplitEvent&) override { record("evaluate end"); }
   void on_save(const dl::SaveEvent& event) override {
-    record(dl::concat("save ", event.name, event.best ? " best" : "", event.last ? " last" : ""));
+    record(dl::detail::concat("save ", event.name, event.best ? " best" : "", event.last ? " last" : ""));
   }
   void on_restore(const dl::RestoreEvent& event) override {
-    record(dl::concat("restore ", event.path.filename().string()));
+    record(dl::detail::concat("restore ", event.path.filename().string()));
   }
-  void on_stop(const dl::StopEvent& event) override { record(dl::concat("stop ", event.signal)); }
-  void on_exception(const dl::ExceptionEvent& event) override { record(dl::concat("exception ", event.error.what())); }
+  void on_stop(const dl::StopEvent& event) override { record(dl::detail::concat("stop ", event.signal)); }
+  void on_exception(const dl::ExceptionEvent& event) override {
+    record(dl::detail::concat("exception ", event.error.what()));
+  }
 
  private:
-  void record(const std::string& event) { events_.push_back(name_.empty() ? event : dl::concat(name_, ": ", event)); }
+  void record(const std::string& event) {
+    events_.push_back(name_.empty() ? event : dl::detail::concat(name_, ": ", event));
+  }
 
   std::vector<std::string>& events_;
   std::string name_;

@@ -32,7 +32,8 @@ static_assert(Checkpointable<dl::optim::Optimizer> && Checkpointable<dl::optim::
               Checkpointable<dl::optim::StepLR>);
 static_assert(Checkpointable<dl::ModelHandle>);  // of a model and of its average (`ema`)
 static_assert(Checkpointable<dl::RunnerTrainState> && Checkpointable<dl::RunnerElasticState> &&
-              Checkpointable<dl::RunnerRNGState> && Checkpointable<dl::RunnerState> && Checkpointable<dl::ResultBook>);
+              Checkpointable<dl::RunnerRNGState> && Checkpointable<dl::RunnerState> &&
+              Checkpointable<dl::ResultHistory>);
 static_assert(Checkpointable<dl::BaseRunner> && Checkpointable<dl::TorchRunnerBase> && Checkpointable<dl::TorchRunner>);
 // A sampler is no iterator, and a dataset has no state.
 static_assert(!CheckpointableIterator<dl::data::Sampler> && !Checkpointable<dl::data::TensorDataset> &&
@@ -306,9 +307,9 @@ TEST_CASE("Checkpointable: StepLR continues with the saved rate", "[runner]") {
 TEST_CASE("Checkpointable: results and counters", "[runner]") {
   dl::Result result;
   result["val"].set("loss", 0.25);
-  dl::ResultBook from, into;
+  dl::ResultHistory from, into;
   from.append(0, result);
-  check_round_trip(from, into, [&](dl::ResultBook& book) {
+  check_round_trip(from, into, [&](dl::ResultHistory& book) {
     book.append(1, result);
     return book.rows().size();
   });

@@ -106,7 +106,7 @@ TEST_CASE("profiling on a GPU: a trace has each kernel of its steps, also those 
   CHECK(product->flops.value_or(0) >= std::int64_t{3} * products * 2 * 4096 * 4096 * 4096);
   const Json written = Json::parse(read_file(trace.parent_path() / "summary.json"));
   CHECK(written["kernels"].size() == summary.kernels.size());
-  CHECK(count(logs_of(dir), dl::concat("profiler: 3 steps in ", trace.string())) == 1);
+  CHECK(count(logs_of(dir), dl::detail::concat("profiler: 3 steps in ", trace.string())) == 1);
 }
 
 TEST_CASE("profiling on a GPU: results do not depend on it, and a run that fails in a window has its trace",

@@ -219,7 +219,7 @@ TEST_CASE("sinks on a GPU: bf16 and fp16 train with all of them, traces and hear
     runner.train();
     const fs::path dir = runner.workspace().dir();
     runner.close();
-    CHECK(dl::join(warnings, "\n") == "");
+    CHECK(dl::detail::join(warnings, "\n") == "");
     CHECK(runner.model.named_parameters()[0].second.scalar_type() == at::kFloat);
     double first = 0.0, last = 0.0;
     for (const auto& record : given->scalars) {

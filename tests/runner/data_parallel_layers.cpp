@@ -201,7 +201,7 @@ TEST_CASE("ddp: SyncBatchNorm with virtual ranks is refused by name", "[runner][
 std::string exact_text(const at::Tensor& tensor) {
   std::string out;
   for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-    out += dl::concat(tensor[i].item<double>(), " ");
+    out += dl::detail::concat(tensor[i].item<double>(), " ");
   }
   return out;
 }
@@ -224,7 +224,7 @@ TEST_CASE("ddp: buffers are those of rank 0 on all ranks, from window to window 
       };
       runner.before_step = [&](TinyRunner& self, std::int64_t done) {
         if (done < 4) {
-          compare(static_cast<PlainRunner&>(self), dl::concat(done % 2, " "));
+          compare(static_cast<PlainRunner&>(self), dl::detail::concat(done % 2, " "));
         }
       };
       runner.before_evaluation_step = [&](TinyRunner& self, std::int64_t done) {
@@ -233,7 +233,7 @@ TEST_CASE("ddp: buffers are those of rank 0 on all ranks, from window to window 
         }
       };
       runner.train();
-      return dl::concat(differs_at, "; ", exact_text(runner.running_mean()));
+      return dl::detail::concat(differs_at, "; ", exact_text(runner.running_mean()));
     });
   };
   const auto shared = trained(true), separate = trained(false);
@@ -310,7 +310,7 @@ void check_skips_without_rank_0() {
     runner.bad_batches = group.rank() == 1 ? std::set<std::int64_t>{5} : std::set<std::int64_t>{};
     runner.train();
     const std::string after = exact_text(runner.running_mean());
-    return dl::concat(before.empty() || before == after ? "" : "changed: ", after);
+    return dl::detail::concat(before.empty() || before == after ? "" : "changed: ", after);
   });
   CHECK(texts[0] == texts[1]);
   CHECK(texts[0].find("nan") == std::string::npos);

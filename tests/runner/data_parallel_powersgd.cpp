@@ -155,11 +155,11 @@ TEST_CASE("ddp: a roll-back with PowerSGD and SyncBatchNorm ends where a skipped
       config.on_nonfinite = action;
       DdpRunner<PoisonedRunner> runner(config, group);
       runner.train();
-      std::string out = dl::concat(runner.micro_batches, ":");
+      std::string out = dl::detail::concat(runner.micro_batches, ":");
       for (const auto& [name, value] : runner.model.named_state()) {
         const at::Tensor numbers = value.detach().to(at::kDouble).flatten();
         for (std::int64_t i = 0; i < numbers.numel(); ++i) {
-          out += dl::concat(" ", numbers[i].item<double>());
+          out += dl::detail::concat(" ", numbers[i].item<double>());
         }
       }
       group.barrier();

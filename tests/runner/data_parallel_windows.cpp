@@ -82,7 +82,7 @@ TEST_CASE("ddp: a line of the log is of the ranks that have a part in its batch,
     runner.train();
     std::string out = "numbers:";
     for (const double value : lines.values) {
-      out += dl::concat(" ", value);
+      out += dl::detail::concat(" ", value);
     }
     return out;
   };
@@ -261,7 +261,7 @@ TEST_CASE("ddp: a program's own loop ends when all ranks have, whatever their nu
       runner.train_on_batch(batch);
     }
     runner.finish_training();
-    return dl::concat(runner.state().train.global_step, " updates, ", runner.numbers());
+    return dl::detail::concat(runner.state().train.global_step, " updates, ", runner.numbers());
   });
   danling_test::check_ranks(all, all.front());
   CHECK_THAT(all.front(), StartsWith("6 updates, "));
@@ -284,7 +284,7 @@ TEST_CASE("ddp: in a program's own loop all ranks count the update that closes a
         runner.train_on_batch(batch);
       }
       runner.finish_training();
-      return dl::concat(runner.state().train.global_step, " updates");
+      return dl::detail::concat(runner.state().train.global_step, " updates");
     });
     danling_test::check_ranks(all, "3 updates");
   }

@@ -23,7 +23,7 @@ class DdpRunner : public Base {
       for (const auto& [name, value] : state) {
         const auto all = value.detach().to(at::kDouble).flatten();
         for (std::int64_t i = 0; i < all.numel(); ++i) {
-          out += dl::concat(" ", all[i].template item<double>());
+          out += dl::detail::concat(" ", all[i].template item<double>());
         }
       }
     };
@@ -35,12 +35,12 @@ class DdpRunner : public Base {
       for (const auto& [split, numbers] : last->result) {
         if (const auto* nested = std::get_if<dl::Result>(&numbers)) {
           for (const char* name : {"loss", "lr", "accuracy"}) {
-            out += nested->number(name) ? dl::concat(" ", *nested->number(name)) : "";
+            out += nested->number(name) ? dl::detail::concat(" ", *nested->number(name)) : "";
           }
         }
       }
     }
-    return out + dl::concat(" ", this->state().train.global_step, " ", this->state().train.micro_step);
+    return out + dl::detail::concat(" ", this->state().train.global_step, " ", this->state().train.micro_step);
   }
 
  protected:

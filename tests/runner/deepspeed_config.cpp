@@ -307,7 +307,7 @@ TEST_CASE("deepspeed: what is not available is refused by its name", "[runner][d
   };
   for (const auto& [json, error] : table) {
     CAPTURE(json);
-    CHECK(json_error(json) == dl::concat("[deepspeed.config] ", error));
+    CHECK(json_error(json) == dl::detail::concat("[deepspeed.config] ", error));
   }
 }
 
@@ -322,24 +322,24 @@ TEST_CASE("deepspeed: every key without an option is accepted with a line or ref
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   for (const auto& key : dl::detail::deepspeed_keys()) {
     const auto json = [&](const std::string& value) {
-      const std::string entry = dl::concat("{\"", key.key, "\": ", value, "}");
-      return key.section.empty() ? entry : dl::concat("{\"", key.section, "\": ", entry, "}");
+      const std::string entry = dl::detail::concat("{\"", key.key, "\": ", value, "}");
+      return key.section.empty() ? entry : dl::detail::concat("{\"", key.section, "\": ", entry, "}");
     };
-    const std::string path = dl::concat("deepspeed.", key.section, key.section.empty() ? "" : ".", key.key);
+    const std::string path = dl::detail::concat("deepspeed.", key.section, key.section.empty() ? "" : ".", key.key);
     CAPTURE(path);
-    CHECK(page.find(dl::concat("`", key.key, "`")) != page.npos);
+    CHECK(page.find(dl::detail::concat("`", key.key, "`")) != page.npos);
     CHECK(json_error(json("null")) == "no exception");
     if (key.accepted) {
       dl::DeepSpeedNotes notes;
       const auto config = folded(json("1"), 1, &notes);
-      CHECK(any_has(notes.info, dl::concat(path, ": ", key.text)));
+      CHECK(any_has(notes.info, dl::detail::concat(path, ": ", key.text)));
       auto same = folded("{}");
       same.deepspeed = config.deepspeed;
       CHECK(danling::canonical(config) == danling::canonical(same));
     } else {
       CHECK_THAT(json_error(json(asking(key))),
-                 StartsWith(dl::concat("[deepspeed.config] expected no '", path, "', got ")) &&
-                     EndsWith(dl::concat(", which is not available: ", key.text)));
+                 StartsWith(dl::detail::concat("[deepspeed.config] expected no '", path, "', got ")) &&
+                     EndsWith(dl::detail::concat(", which is not available: ", key.text)));
       CHECK(json_error(json(R"({"enabled": false})")) == "no exception");
       if (!key.neutral.empty()) {
         CHECK(json_error(json(std::string(key.neutral))) == "no exception");

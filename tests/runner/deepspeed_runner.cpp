@@ -15,15 +15,15 @@ std::string deepspeed_run_numbers(const R& runner) {
   for (const auto& [name, value] : runner.model.named_state()) {
     const auto all = value.detach().to(at::kDouble).flatten();
     for (std::int64_t i = 0; i < all.numel(); ++i) {
-      out += dl::concat(" ", all[i].template item<double>());
+      out += dl::detail::concat(" ", all[i].template item<double>());
     }
   }
   for (const auto& row : runner.results().rows()) {
     for (const char* name : {"train.loss", "train.lr", "val.loss"}) {
-      out += dl::concat(" ", row.result.number(name) != nullptr ? *row.result.number(name) : -1.0);
+      out += dl::detail::concat(" ", row.result.number(name) != nullptr ? *row.result.number(name) : -1.0);
     }
   }
-  return out + dl::concat(" ", runner.state().train.global_step);
+  return out + dl::detail::concat(" ", runner.state().train.global_step);
 }
 
 /// TinyRunner's problem for `Base`.
@@ -111,8 +111,8 @@ TEST_CASE("DeepSpeedRunner: trains in bfloat16, and with a loss scale in float16
   for (const std::string name : {"bf16", "fp16"}) {
     CAPTURE(name);
     const Folder here, there;
-    JsonRunner json(
-        deepspeed_config(here, dl::concat("{", name, ": {enabled: true}, gradient_clipping: 0, train_batch_size: 8}")));
+    JsonRunner json(deepspeed_config(
+        here, dl::detail::concat("{", name, ": {enabled: true}, gradient_clipping: 0, train_batch_size: 8}")));
     json.train();
     TinyConfig config = plain_config(there);
     config.precision = name;
@@ -229,7 +229,7 @@ TEST_CASE("DeepSpeedRunner: off the interval a save has its own name, and the be
     runner.losses = {3, 1, 2};
     runner.train();
     runner.save_checkpoint("named", /*save_best=*/false, /*last_step=*/false, /*force=*/true);
-    runner.settle_checkpoints();
+    runner.wait_for_checkpoints();
     const auto directory = checkpoints_of(runner);
     // The first best state went when the second had the pointer.
     CHECK(entries(directory) == std::vector<std::string>{"best.pointer", "ckpt-g000000000014", "latest",
@@ -363,17 +363,20 @@ TEST_CASE("DeepSpeedRunner: a pointer that is empty, foreign or names nothing is
   std::ofstream(at("outside.pointer")) << "../x";
   fs::create_directories(folder.path() / "bare");
   CHECK(message(at("empty.pointer")) ==
-        dl::concat("[deepspeed.checkpoint] expected the name of a checkpoint in the pointer '", at("empty.pointer"),
-                   "', got an empty file"));
-  CHECK(message(at("gone")) == dl::concat("[deepspeed.checkpoint] expected the checkpoint '", at("ckpt-e000009"),
-                                          "', which '", at("gone.pointer"), "' names, got none"));
+        dl::detail::concat("[deepspeed.checkpoint] expected the name of a checkpoint in the pointer '",
+                           at("empty.pointer"), "', got an empty file"));
+  CHECK(message(at("gone")) == dl::detail::concat("[deepspeed.checkpoint] expected the checkpoint '",
+                                                  at("ckpt-e000009"), "', which '", at("gone.pointer"),
+                                                  "' names, got none"));
   CHECK(message(at("outside.pointer")) ==
-        dl::concat("[deepspeed.checkpoint] expected the name of a directory in the pointer '", at("outside.pointer"),
-                   "', got other text"));
-  CHECK(message(at("none")) == dl::concat("[deepspeed.checkpoint] expected a checkpoint, a pointer or a directory of "
-                                          "checkpoints, got '",
-                                          at("none"), "', which does not exist"));
-  CHECK(message(at("bare")) == dl::concat("[deepspeed.checkpoint] expected state.pth in '", at("bare"), "', got none"));
+        dl::detail::concat("[deepspeed.checkpoint] expected the name of a directory in the pointer '",
+                           at("outside.pointer"), "', got other text"));
+  CHECK(message(at("none")) ==
+        dl::detail::concat("[deepspeed.checkpoint] expected a checkpoint, a pointer or a directory of "
+                           "checkpoints, got '",
+                           at("none"), "', which does not exist"));
+  CHECK(message(at("bare")) ==
+        dl::detail::concat("[deepspeed.checkpoint] expected state.pth in '", at("bare"), "', got none"));
 }
 
 TEST_CASE("DeepSpeedRunner: a damaged newest checkpoint is skipped, and a save that dies leaves the pointers",

@@ -170,12 +170,12 @@ TEST_CASE("distill: what is missing or does not fit is refused in one line", "[r
         "[runner.losses] expected one of 'losses.distill.weight' and 'distill.weight', got both");
 }
 
-TEST_CASE("distill: an own train_step calls consult_teacher before the criterion", "[runner]") {
+TEST_CASE("distill: an own train_step calls compute_teacher_logits before the criterion", "[runner]") {
   struct OwnStep : StudentRunner {
     using StudentRunner::StudentRunner;
     bool consults = false;
     dl::StepOutput train_step(dl::Batch& batch) override {
-      if (consults) consult_teacher(batch);
+      if (consults) compute_teacher_logits(batch);
       at::Tensor prediction = model(batch.input);
       at::Tensor loss = criterion(prediction, batch.target);
       backward(loss);
@@ -187,7 +187,8 @@ TEST_CASE("distill: an own train_step calls consult_teacher before the criterion
   {
     OwnStep runner(taught.config);
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
-          "[runner.distill] expected the teacher's logits for this batch, got none; call consult_teacher(batch) in "
+          "[runner.distill] expected the teacher's logits for this batch, got none; call compute_teacher_logits(batch) "
+          "in "
           "your train_step and evaluate_step, before the criterion; in train_step of split 'train', epoch 1, step 1, "
           "with input Float [8, 4] and target Long [8]");
   }

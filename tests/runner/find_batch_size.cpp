@@ -148,11 +148,12 @@ TEST_CASE("find_batch_size: where the system refuses memory, the process goes on
     const rlimit limit_of_process{most, most};
     danling_test::expect(setrlimit(RLIMIT_AS, &limit_of_process) == 0, "a limit of the address space");
     const auto report = runner.find_batch_size(limit(1e6));
-    danling_test::expect(report.largest >= 1 && report.largest < 150, dl::concat("about 50, got ", report.largest));
+    danling_test::expect(report.largest >= 1 && report.largest < 150,
+                         dl::detail::concat("about 50, got ", report.largest));
     danling_test::expect(report.ended_by == "memory", "memory to end it, got " + report.ended_by);
     runner.appetite = 0;
     runner.train();
-    return dl::concat("trained ", runner.state().train.epoch);
+    return dl::detail::concat("trained ", runner.state().train.epoch);
   });
   CHECK(texts[0] == "trained 2");
 }

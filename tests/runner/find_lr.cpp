@@ -382,9 +382,9 @@ TEST_CASE("find_lr: ranks average their losses and suggest the same rate", "[run
     RankRunner<> runner(own, group);
     std::vector<double> mine;
     const auto report = runner.find_lr({.steps = 12, .divergence = 1e9});
-    std::string out = dl::concat(report.points.size());
+    std::string out = dl::detail::concat(report.points.size());
     for (const auto& point : report.points) {
-      out += dl::concat(" ", point.loss);
+      out += dl::detail::concat(" ", point.loss);
     }
     return out;
   });

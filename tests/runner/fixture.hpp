@@ -210,7 +210,7 @@ inline void collect_warnings(dl::BaseRunner& runner, std::vector<std::string>& i
   });
 }
 
-inline std::vector<std::int64_t> indices_of(const dl::ResultBook& results) {
+inline std::vector<std::int64_t> indices_of(const dl::ResultHistory& results) {
   std::vector<std::int64_t> out;
   for (const auto& row : results.rows()) {
     out.push_back(row.index);

@@ -103,7 +103,7 @@ inline std::string train_gpt(const GptTestConfig& config, const dl::Group& group
 }
 
 /// Puts the slices of all ranks together.
-inline std::map<std::string, at::Tensor> whole_parameters(const std::vector<dl::State>& ranks) {
+inline std::map<std::string, at::Tensor> gather_parameters(const std::vector<dl::State>& ranks) {
   std::map<std::string, at::Tensor> out;
   for (const dl::State& rank : ranks) {
     for (const auto& entry : rank.at("parameters").map()) {
@@ -158,8 +158,8 @@ inline void compare_layout(const Layout& layout, std::int64_t updates = gpt_upda
     REQUIRE_FALSE(bytes.starts_with("error"));
     ranks.push_back(dl::unpack_state(bytes));
   }
-  const auto expected = whole_parameters({one_process(updates)});
-  const auto got = whole_parameters(ranks);
+  const auto expected = gather_parameters({one_process(updates)});
+  const auto got = gather_parameters(ranks);
   REQUIRE(got.size() == expected.size());
   for (const auto& [name, tensor] : expected) {
     INFO(name);

@@ -173,8 +173,9 @@ TEST_CASE("log_noise_scale: from the gradients of ranks where windows have one m
     }
     const double* found = lines.values.back().number("noise_scale");
     const bool hidden = signal <= 0 || spread <= 0;
-    danling_test::expect(hidden ? found == nullptr : found != nullptr && std::abs(*found * signal / spread - 1) < 1e-3,
-                         dl::concat("noise scale ", spread / signal, ", got ", found == nullptr ? 0.0 : *found));
+    danling_test::expect(
+        hidden ? found == nullptr : found != nullptr && std::abs(*found * signal / spread - 1) < 1e-3,
+        dl::detail::concat("noise scale ", spread / signal, ", got ", found == nullptr ? 0.0 : *found));
     return std::string("equal");
   });
   CHECK(texts == std::vector<std::string>{"equal", "equal"});

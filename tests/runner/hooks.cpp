@@ -93,7 +93,7 @@ class FailingRunner : public TinyRunner {
   using TinyRunner::TinyRunner;
 
  protected:
-  void build_optimizer() override { dl::fail<dl::ConfigError>("test.build", "expected luck, got none"); }
+  void build_optimizer() override { dl::detail::fail<dl::ConfigError>("test.build", "expected luck, got none"); }
 };
 
 class ReentrantRunner : public TinyRunner {

@@ -19,7 +19,7 @@ dl::ProcessIdentity agent_identity() {
   identity.world_size = 2;
   identity.master_address = "node1";
   identity.master_port = 29500;
-  identity.launcher_listens = true;
+  identity.launcher_hosts_store = true;
   return identity;
 }
 
@@ -32,7 +32,8 @@ std::string place_of(const std::optional<std::string>& init_method, const std::s
       });
   CHECK(identity.rank == 1);
   CHECK(identity.world_size == 2);
-  return dl::concat(identity.master_address, " ", identity.master_port, identity.launcher_listens ? " agent" : "");
+  return dl::detail::concat(identity.master_address, " ", identity.master_port,
+                            identity.launcher_hosts_store ? " agent" : "");
 }
 
 TEST_CASE("init_method: an address replaces the launcher's, whose store is at its own address alone", "[runner]") {
@@ -55,9 +56,10 @@ TEST_CASE("init_method: another text is an error before any process waits", "[ru
   for (const char* const text : {"file:///shared", "tcp://node1", "tcp://node1:0", "tcp://node1:65536", "tcp://:7",
                                  "tcp://node1:7/", "tcp://node1:seven", "tcp://::1:7", "tcp://[]:7", "node1:7", ""}) {
     CHECK(error_of_options("--init_method", text) ==
-          dl::concat("[config.validate] expected 'init_method' to be env:// or tcp://host:port with a port of 1 to "
-                     "65535, got '",
-                     text, "'"));
+          dl::detail::concat(
+              "[config.validate] expected 'init_method' to be env:// or tcp://host:port with a port of 1 to "
+              "65535, got '",
+              text, "'"));
   }
 }
 
@@ -96,11 +98,11 @@ TEST_CASE("init_method: processes without MASTER_ADDR meet at the address of the
     TinyConfig config(folder);
     config.epochs = 1;
     config.backend = "gloo";
-    config.init_method = dl::concat("tcp://127.0.0.1:", port);
+    config.init_method = dl::detail::concat("tcp://127.0.0.1:", port);
     TinyRunner runner(config);
     runner.train();
-    return dl::concat(runner.world_size(), " ranks, ", runner.parallelism().name(), ", step ",
-                      runner.state().train.global_step);
+    return dl::detail::concat(runner.world_size(), " ranks, ", runner.parallelism().name(), ", step ",
+                              runner.state().train.global_step);
   });
   danling_test::check_ranks(texts, "2 ranks, ddp, step 4");  // 25 records each in batches of 8
 }
@@ -122,7 +124,7 @@ std::string run_as(int rank, int port, const Folder& folder, const std::string& 
       "program", "--workspace_root", folder.path().string(), "--comm.init_timeout_seconds", seconds, "--console",
       console};
   if (by_option) {
-    words.insert(words.end(), {"--init_method", dl::concat("tcp://127.0.0.1:", port)});
+    words.insert(words.end(), {"--init_method", dl::detail::concat("tcp://127.0.0.1:", port)});
   }
   std::vector<char*> arguments;
   for (std::string& word : words) {
@@ -132,15 +134,15 @@ std::string run_as(int rank, int port, const Folder& folder, const std::string& 
   int code = 0;
   const std::string printed =
       printed_by([&] { code = dl::run<Runner, TinyConfig>(static_cast<int>(words.size()), arguments.data()); });
-  return dl::concat(printed, "code ", code);
+  return dl::detail::concat(printed, "code ", code);
 }
 
 TEST_CASE("run: a constructor that throws on one rank ends the others with its words, not by their time-out",
           "[runner]") {
   struct Reader : TinyRunner {
     explicit Reader(const TinyConfig& config) : TinyRunner(config) {
-      if (std::getenv("MISSING_ON") == dl::concat(rank())) {
-        dl::fail<dl::DataError>("reader", "expected data in train.csv, got none");
+      if (std::getenv("MISSING_ON") == dl::detail::concat(rank())) {
+        dl::detail::fail<dl::DataError>("reader", "expected data in train.csv, got none");
       }
     }
   };
@@ -154,7 +156,8 @@ TEST_CASE("run: a constructor that throws on one rank ends the others with its w
     });
     CHECK(texts[missing == 0 ? 0 : 1] == "error: " + told);
     CHECK(texts[missing == 0 ? 1 : 0] ==
-          dl::concat("error: [group.connect] expected all ranks to start, got an error on rank ", missing, ": ", told));
+          dl::detail::concat("error: [group.connect] expected all ranks to start, got an error on rank ", missing, ": ",
+                             told));
   }
 }
 
@@ -168,9 +171,10 @@ TEST_CASE("run: a wrong command line on one rank ends the others with its words,
       const auto texts = danling_test::run_processes(2, [&](int rank) {
         return run_as<TinyRunner>(rank, port, folder, rank == wrong ? "ten" : "600", "false", by_option);
       });
-      CHECK(texts[wrong == 0 ? 0 : 1] == dl::concat("error: ", told));
-      CHECK(texts[wrong == 0 ? 1 : 0] == dl::concat("error: [group.connect] expected all ranks to start, got an error ",
-                                                    "on rank ", wrong, ": wrong config: ", told));
+      CHECK(texts[wrong == 0 ? 0 : 1] == dl::detail::concat("error: ", told));
+      CHECK(texts[wrong == 0 ? 1 : 0] ==
+            dl::detail::concat("error: [group.connect] expected all ranks to start, got an error ", "on rank ", wrong,
+                               ": wrong config: ", told));
     }
   }
 }
@@ -180,8 +184,8 @@ TEST_CASE("run: a main process that waits for others says so before it gives up"
   const int port = danling_test::free_port();
   const auto texts =
       danling_test::run_processes(1, [&](int) { return run_as<TinyRunner>(0, port, folder, "7", "true"); });
-  CHECK_THAT(texts[0], ContainsSubstring(dl::concat("waits for the other processes of 2 at 127.0.0.1:", port,
-                                                    ", for at most 7.0 s\n")));
+  CHECK_THAT(texts[0], ContainsSubstring(dl::detail::concat("waits for the other processes of 2 at 127.0.0.1:", port,
+                                                            ", for at most 7.0 s\n")));
   CHECK_THAT(texts[0], ContainsSubstring("got none of rank 1"));
 }
 

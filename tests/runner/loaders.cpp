@@ -172,7 +172,7 @@ std::map<std::string, bool> compare_members(const dl::data::LoaderOptions& a, co
 
 TEST_CASE("loaders: a loader's options are the keys of `dataloader` and those that the runner sets", "[runner]") {
   std::vector<std::string> names = {"seed", "split", "sampler", "batch_sampler", "shard"};
-  const dl::ConfigTree keys = dl::to_tree(dl::DataloaderOptions());
+  const dl::ConfigTree keys = dl::to_tree(dl::DataloaderOverrides());
   for (const auto& entry : keys.map()) {
     names.push_back(entry.key.string());
   }

@@ -23,7 +23,7 @@ TinyConfig averaged_config(const Folder& folder) {
 }
 
 at::Tensor effective_weight(const dl::State& weights, const std::string& layer = "0") {
-  const auto tensor = [&](const char* name) { return weights.at(dl::concat(layer, ".", name)).tensor(); };
+  const auto tensor = [&](const char* name) { return weights.at(dl::detail::concat(layer, ".", name)).tensor(); };
   return at::addmm(tensor("weight"), tensor("lora_B.weight"), tensor("lora_A.weight"), 1.0, 2.0);
 }
 

@@ -205,8 +205,8 @@ TEST_CASE("fp16: an overflow in one process skips the update of all, and their s
     all.input[9] *= 1e6;  // overflows float16, in the batch of one rank
     runner.datasets["train"] = Points{all, true};
     runner.train();
-    return dl::concat(runner.state().train.global_step, " ", runner.scaler->get_scale(), " ",
-                      weights_of(runner.model).sum().item<double>());
+    return dl::detail::concat(runner.state().train.global_step, " ", runner.scaler->get_scale(), " ",
+                              weights_of(runner.model).sum().item<double>());
   });
   CHECK(texts[0] == texts[1]);
   CHECK_THAT(texts[0], StartsWith("15 "));  // of 18, one skipped in each epoch

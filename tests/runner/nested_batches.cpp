@@ -267,7 +267,7 @@ TEST_CASE("nested batches: several processes have the loss and accuracy of one",
   const auto whole = run(dl::Group());
   for (const std::string& text : danling_test::run_ranks(2, [&](const dl::Group& group) {
          const auto numbers = run(group);
-         return dl::concat(numbers[0], " ", numbers[1]);
+         return dl::detail::concat(numbers[0], " ", numbers[1]);
        })) {
     double loss = 0, accuracy = 0;
     std::istringstream(text) >> loss >> accuracy;

@@ -173,8 +173,8 @@ TEST_CASE("run: curves, disk space and how to resume are logged at the end, and 
     bytes += seen.insert(status.st_ino).second ? fs::file_size(file) : 0;
     ++files;
   }
-  CHECK_THAT(text, ContainsSubstring(dl::concat("\ncheckpoints: ", files, " files, ", dl::format_bytes(bytes),
-                                                " in checkpoints/\n")));
+  CHECK_THAT(text, ContainsSubstring(dl::detail::concat("\ncheckpoints: ", files, " files, ", dl::format_bytes(bytes),
+                                                        " in checkpoints/\n")));
   const std::string latest = (dir / "checkpoints" / "latest.pth").string();
   CHECK_THAT(text, ContainsSubstring("\nresume: --auto_resume true, or --resume " + latest +
                                      "; raise epochs to train further\n"));

@@ -109,7 +109,7 @@ struct GridEnd {
 };
 
 struct StartedGrid {
-  std::string path(int rank) const { return (folder->path() / dl::concat("err", rank)).string(); }
+  std::string path(int rank) const { return (folder->path() / dl::detail::concat("err", rank)).string(); }
   GridFailure failure;
   std::unique_ptr<Folder> folder = std::make_unique<Folder>();
   std::vector<pid_t> pids = {};
@@ -205,7 +205,8 @@ std::vector<GridFailure> grid_failures() {
 void check_ends(const GridFailure& failure, const std::vector<GridEnd>& ends) {
   for (int rank = 0; rank < failure.processes; ++rank) {
     const GridEnd& end = ends[static_cast<std::size_t>(rank)];
-    INFO(failure.name << ", victim " << grid_victim.rank << ", rank " << rank << ": " << dl::join(end.lines, "\n"));
+    INFO(failure.name << ", victim " << grid_victim.rank << ", rank " << rank << ": "
+                      << dl::detail::join(end.lines, "\n"));
     const bool threw = grid_victim.ending == GridEnding::threw;
     if (rank == grid_victim.rank && !threw) {
       CHECK(end.code == -SIGKILL);
@@ -223,7 +224,7 @@ void check_ends(const GridFailure& failure, const std::vector<GridEnd>& ends) {
     }
     if (rank != grid_victim.rank) {
       CHECK_THAT(line, StartsWith("error: [group.collective] expected ") &&
-                           ContainsSubstring(dl::concat("rank ", grid_victim.rank)));
+                           ContainsSubstring(dl::detail::concat("rank ", grid_victim.rank)));
     }
   }
 }

@@ -92,7 +92,7 @@ MemoryOfRank memory_of_rank(std::int64_t stage, int ranks) {
     }
     MemoryRunner runner(config, group);
     runner.train();
-    return dl::concat(runner.stays, " ", runner.peak);
+    return dl::detail::concat(runner.stays, " ", runner.peak);
   });
   MemoryOfRank out;
   INFO(texts.front());

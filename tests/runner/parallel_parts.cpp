@@ -27,7 +27,7 @@ TEST_CASE("ParallelRunner: a plan comes after the model's own parallelize(), not
     dl::ModelHandle handle = net;
     const dl::ParallelContext context(dl::ParallelTopology(2, group.rank(), {{"tensor", 2}}), group);
     dl::detail::parallelize(handle, context, {"fc$=colwise"});
-    return dl::concat(net->calls, " call, ", net->fc->weight.size(0), " rows");
+    return dl::detail::concat(net->calls, " call, ", net->fc->weight.size(0), " rows");
   });
   CHECK(parts == std::vector<std::string>(2, "1 call, 3 rows"));
 }

@@ -44,8 +44,8 @@ std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout
 }
 
 void check_as(const dl::State& whole, const std::vector<dl::State>& ranks) {
-  const auto expected = whole_parameters({whole});
-  const auto got = whole_parameters(ranks);
+  const auto expected = gather_parameters({whole});
+  const auto got = gather_parameters(ranks);
   REQUIRE(got.size() == expected.size());
   for (const auto& [name, tensor] : expected) {
     INFO(name);

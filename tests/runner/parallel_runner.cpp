@@ -79,7 +79,7 @@ TEST_CASE("ParallelRunner: shards of stages train where the records do not divid
   config.steps = 20;
   const auto texts = danling_test::run_ranks(4, [&](const dl::Group& group) {
     const dl::State state = dl::unpack_state(train_gpt(config, group));
-    return dl::concat(state.at("step").integer(), " ", state.at("results").at("train").number());
+    return dl::detail::concat(state.at("step").integer(), " ", state.at("results").at("train").number());
   });
   danling_test::check_ranks(texts, texts.front());
   CHECK(texts.front().starts_with("20 "));
@@ -119,7 +119,7 @@ class PlannedRunner : public ClassesRunner {
 };
 
 std::string last_loss(const dl::BaseRunner& runner) {
-  return dl::concat(*std::get<dl::Result>(*runner.results().latest()->result.find("train")).number("loss"));
+  return dl::detail::concat(*std::get<dl::Result>(*runner.results().latest()->result.find("train")).number("loss"));
 }
 
 /// That of one process, on both of two.
@@ -192,7 +192,7 @@ TEST_CASE("ParallelRunner: a model that sends nothing over the context axis is w
       std::vector<std::string> warnings;
       collect_warnings(runner, warnings);
       runner.train();
-      out += dl::concat(dl::join(warnings), ";");
+      out += dl::detail::concat(dl::detail::join(warnings), ";");
     }
     return out;
   });

@@ -41,7 +41,7 @@ class SummedRunner : public RankRunner<TinyRunner, Summed> {
     for (const auto& [name, value] : model.named_parameters()) {
       const auto all = value.detach().to(at::kDouble).flatten();
       for (std::int64_t i = 0; i < all.numel(); ++i) {
-        out += dl::concat(" ", all[i].item<double>());
+        out += dl::detail::concat(" ", all[i].item<double>());
       }
     }
     return out;
@@ -127,11 +127,11 @@ TEST_CASE("Parallelism: a request in one process takes effect in all at the same
       }
     }
     void on_evaluate_begin(const dl::SplitEvent& event) override {
-      heard += dl::concat("evaluate at ", event.runner.state().train.global_step, ", ");
+      heard += dl::detail::concat("evaluate at ", event.runner.state().train.global_step, ", ");
       ask(event.runner, " in evaluation");
     }
     void on_save(const dl::SaveEvent& event) override {
-      heard += dl::concat("save at ", event.runner.state().train.global_step, ", ");
+      heard += dl::detail::concat("save at ", event.runner.state().train.global_step, ", ");
     }
     void ask(dl::BaseRunner& runner, const std::string& place) const {
       if (what == "stop" + place) {
@@ -164,7 +164,7 @@ TEST_CASE("Parallelism: a request in one process takes effect in all at the same
       } catch (const dl::Stopped& stopped) {
         end = "stopped";
       }
-      return dl::concat(callback.heard, end, " at ", runner.state().train.global_step);
+      return dl::detail::concat(callback.heard, end, " at ", runner.state().train.global_step);
     });
     // Only rank 0 writes.
     std::string silent = all[0];

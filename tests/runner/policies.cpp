@@ -140,10 +140,11 @@ TEST_CASE("on_nonfinite: after max_rollbacks the run stops", "[runner]") {
   config.max_rollbacks = 2;
   Spiky runner(config);
   const std::string error = error_of<dl::NonFiniteError>([&] { runner.train(); });
-  CHECK(error == dl::concat("[runner.loss] expected a finite loss, got nan in split 'train', epoch 2, after step 10 "
-                            "(on_nonfinite: rollback) after 2 roll-backs (max_rollbacks); its batch is in ",
-                            (runner.workspace().dir() / "bad_batches" / "step-10.pth").string(),
-                            "; earlier checkpoints are intact"));
+  CHECK(error ==
+        dl::detail::concat("[runner.loss] expected a finite loss, got nan in split 'train', epoch 2, after step 10 "
+                           "(on_nonfinite: rollback) after 2 roll-backs (max_rollbacks); its batch is in ",
+                           (runner.workspace().dir() / "bad_batches" / "step-10.pth").string(),
+                           "; earlier checkpoints are intact"));
 }
 
 TEST_CASE("on_nonfinite, spike: a run with roll-backs that is stopped and resumed is the same bit for bit",
@@ -190,9 +191,10 @@ TEST_CASE("on_nonfinite: stop saves the window's batches with their records, bef
   Spiky runner(config);
   const std::string error = error_of<dl::NonFiniteError>([&] { runner.train(); });
   const fs::path file = runner.workspace().dir() / "bad_batches" / "step-5.pth";
-  CHECK(error == dl::concat("[runner.loss] expected a finite loss, got nan in split 'train', epoch 2, after step 5 "
-                            "(on_nonfinite: stop); its batch is in ",
-                            file.string(), "; earlier checkpoints are intact"));
+  CHECK(error ==
+        dl::detail::concat("[runner.loss] expected a finite loss, got nan in split 'train', epoch 2, after step 5 "
+                           "(on_nonfinite: stop); its batch is in ",
+                           file.string(), "; earlier checkpoints are intact"));
   for (const auto& [name, value] : runner.model.named_parameters()) {
     CHECK(value.isfinite().all().item<bool>());
   }
@@ -214,9 +216,10 @@ TEST_CASE("on_nonfinite: stop saves the window's batches with their records, bef
     CHECK(item.at("batch").at("target").tensor().equal(points.target.index_select(0, indices)));
   }
   if (!danling_test::python_with_torch().empty()) {
-    const std::string code = dl::concat("import torch; x = torch.load('", file.string(),
-                                        "', weights_only=True); assert x['micro_batches'][1]['batch']['input'].shape "
-                                        "== (8, 4) and x['reason'].startswith('expected a finite loss')");
+    const std::string code =
+        dl::detail::concat("import torch; x = torch.load('", file.string(),
+                           "', weights_only=True); assert x['micro_batches'][1]['batch']['input'].shape "
+                           "== (8, 4) and x['reason'].startswith('expected a finite loss')");
     const fs::path script = folder.path() / "check.py";
     std::ofstream(script) << code;
     CHECK(danling_test::run_python(script.string(), {}));
@@ -307,9 +310,9 @@ TEST_CASE("spike: a loss above the mean of the last updates by more than the thr
     return runner.state().train.global_step;
   };
   const std::string reason =
-      dl::concat("expected a loss of at most ", 4.5 + 6 * std::sqrt(8.25), " (the mean of 10 updates, ", 4.5, ", and ",
-                 6.0, " standard deviations of ", std::sqrt(8.25), "), got ", 100.0,
-                 " in split 'train', epoch 2, after step 10 (spike.action: ");
+      dl::detail::concat("expected a loss of at most ", 4.5 + 6 * std::sqrt(8.25), " (the mean of 10 updates, ", 4.5,
+                         ", and ", 6.0, " standard deviations of ", std::sqrt(8.25), "), got ", 100.0,
+                         " in split 'train', epoch 2, after step 10 (spike.action: ");
   SECTION("warn") {
     CHECK(warned("warn") == 14);
     CHECK(warnings == std::vector<std::string>{"the loss spikes: " + reason + "warn)"});
@@ -356,14 +359,15 @@ TEST_CASE("on_nonfinite: all processes roll back and pass over the window of the
       runner.train();
     } catch (const dl::NonFiniteError& error) {
       const std::string text = error.what();
-      const fs::path file = runner.workspace().dir() / "bad_batches" / dl::concat("step-8-rank-", group.rank(), ".pth");
-      out = dl::concat(text.substr(0, text.find("; its batch")), " ", fs::exists(file));
+      const fs::path file =
+          runner.workspace().dir() / "bad_batches" / dl::detail::concat("step-8-rank-", group.rank(), ".pth");
+      out = dl::detail::concat(text.substr(0, text.find("; its batch")), " ", fs::exists(file));
     }
     for (const auto& [name, value] : runner.model.named_parameters()) {
-      out += dl::concat(" ", value.detach().to(at::kDouble).sum().item<double>());
+      out += dl::detail::concat(" ", value.detach().to(at::kDouble).sum().item<double>());
     }
     group.all_gather("done");
-    return dl::concat(out, " at ", runner.state().train.global_step, " after ", runner.trained.size());
+    return dl::detail::concat(out, " at ", runner.state().train.global_step, " after ", runner.trained.size());
   });
   CHECK(texts[0] == texts[1]);
   if (action == "rollback") {

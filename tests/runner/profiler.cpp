@@ -66,7 +66,7 @@ std::string steps_in(const fs::path& trace) {
       CHECK(times == 1);
     }
   }
-  return dl::join(out, " ");
+  return dl::detail::join(out, " ");
 }
 
 TEST_CASE("profiling: steps are chosen as by torch.profiler.schedule", "[runner]") {
@@ -93,7 +93,7 @@ TEST_CASE("profiling: a trace has the steps, ranges and operators of a window, a
   runner.train();
   const fs::path trace = only_trace(folder.path());
   CHECK(trace.parent_path() == runner.workspace().dir() / "profiles" / runner.timestamp() / "rank-00000");
-  CHECK_THAT(trace.filename().string(), ContainsSubstring(dl::concat("_", getpid(), ".")));
+  CHECK_THAT(trace.filename().string(), ContainsSubstring(dl::detail::concat("_", getpid(), ".")));
   // Seven updates: the second window begins after the last, and is empty.
   CHECK(steps_in(trace) == "2 3 4");
   const auto names = names_in(trace);
@@ -132,7 +132,7 @@ TEST_CASE("profiling: a trace has the steps, ranges and operators of a window, a
 
   CHECK(read_file(trace.parent_path() / "summary.json") == dl::formats::to_json(dl::formats::read_trace(trace)) + "\n");
   CHECK(std::distance(fs::directory_iterator(trace.parent_path()), {}) == 2);
-  CHECK(count(logs_of(runner.workspace().dir()), dl::concat("profiler: 3 steps in ", trace.string())) == 1);
+  CHECK(count(logs_of(runner.workspace().dir()), dl::detail::concat("profiler: 3 steps in ", trace.string())) == 1);
 
   TinyConfig plain = config;
   plain.workspace_root = other.path().string();

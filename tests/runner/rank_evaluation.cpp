@@ -25,7 +25,7 @@ TEST_CASE("ranks: an evaluation with unequal shares of the records has the avera
   const auto whole = run(dl::Group());
   const auto texts = danling_test::run_ranks(3, [&](const dl::Group& group) {
     const auto [loss, acc] = run(group);
-    return dl::concat("[", loss, ",", acc, "]");
+    return dl::detail::concat("[", loss, ",", acc, "]");
   });
   for (const auto& text : texts) {
     CHECK(text == texts.front());

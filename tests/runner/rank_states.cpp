@@ -17,7 +17,7 @@ class JoinedRanks : public dl::Parallelism {
   dl::StepPacket agree(const dl::StepPacket& mine) override {
     dl::StepPacket all = mine;
     all.weight = 0;
-    for (const auto& text : group().all_gather(dl::concat(mine.weight))) {
+    for (const auto& text : group().all_gather(dl::detail::concat(mine.weight))) {
       all.weight += std::stod(text);
     }
     return all;
@@ -142,12 +142,12 @@ TEST_CASE("ranks: save() writes a file on the main process, or on each", "[runne
   const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {
     JoinedRunner runner(config, group);
     runner.initialize();
-    const fs::path main = folder.path() / dl::concat("main-", runner.rank(), ".json");
-    const fs::path all = folder.path() / dl::concat("all-", runner.rank(), ".json");
+    const fs::path main = folder.path() / dl::detail::concat("main-", runner.rank(), ".json");
+    const fs::path all = folder.path() / dl::detail::concat("all-", runner.rank(), ".json");
     danling_test::expect(runner.save(dl::State(3), main) == main, "its path");
     runner.save(dl::State(3), all, /*main_process_only=*/false);
     runner.close();
-    return dl::concat(fs::exists(main) ? "main " : "", fs::exists(all) ? "all" : "");
+    return dl::detail::concat(fs::exists(main) ? "main " : "", fs::exists(all) ? "all" : "");
   });
   CHECK(texts == std::vector<std::string>{"main all", "all"});
 }

@@ -22,8 +22,9 @@ std::vector<std::string> numbers_of(const TinyConfig& config, int processes, boo
     DdpRunner<Base> runner(own, group);
     runner.train();
     const dl::CompileReport report = runner.compile_report();
-    danling_test::expect((report.replayed > 0) == recorded,
-                         dl::concat("replays, got ", report.replayed, " of ", report.eager, dl::join(report.refusals)));
+    danling_test::expect(
+        (report.replayed > 0) == recorded,
+        dl::detail::concat("replays, got ", report.replayed, " of ", report.eager, dl::detail::join(report.refusals)));
     return runner.numbers();
   });
 }

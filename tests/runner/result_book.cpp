@@ -1,4 +1,4 @@
-// ResultBook: the best of the results, and its state.
+// ResultHistory: the best of the results, and its state.
 #include "fixture.hpp"
 
 namespace runner_test {
@@ -11,9 +11,9 @@ dl::Result split_result(double loss, double acc) {
   return result;
 }
 
-TEST_CASE("ResultBook: the lowest loss and the highest of other scores is the best, and the latest of equal ones",
+TEST_CASE("ResultHistory: the lowest loss and the highest of other scores is the best, and the latest of equal ones",
           "[runner]") {
-  dl::ResultBook book;
+  dl::ResultHistory book;
   CHECK(book.is_best());
   CHECK(book.best_index() == 0);
   book.select("val", "loss");
@@ -30,26 +30,26 @@ TEST_CASE("ResultBook: the lowest loss and the highest of other scores is the be
   CHECK(book.best_score() == 0.95);
 }
 
-TEST_CASE("ResultBook: without a score no row is the best", "[runner]") {
-  dl::ResultBook book;
+TEST_CASE("ResultHistory: without a score no row is the best", "[runner]") {
+  dl::ResultHistory book;
   book.select("val", "auroc");
   book.append(0, split_result(0.5, 0.9));
   CHECK_FALSE(book.is_best());
   CHECK_FALSE(book.best_score());
 }
 
-TEST_CASE("ResultBook: its state restores rows and nested results", "[runner]") {
-  dl::ResultBook book;
+TEST_CASE("ResultHistory: its state restores rows and nested results", "[runner]") {
+  dl::ResultHistory book;
   book.append(3, split_result(0.25, 0.5));
-  dl::ResultBook other;
+  dl::ResultHistory other;
   other.load_state_dict(book.state_dict());
   REQUIRE(other.rows().size() == 1);
   CHECK(other.rows()[0].index == 3);
   CHECK(*other.rows()[0].result.number("val.acc") == 0.5);
 }
 
-TEST_CASE("ResultBook: the saved best is the last row that was within 1e-7 of the best", "[runner]") {
-  dl::ResultBook book;
+TEST_CASE("ResultHistory: the saved best is the last row that was within 1e-7 of the best", "[runner]") {
+  dl::ResultHistory book;
   book.select("val", "loss");
   CHECK(book.saved_best() == nullptr);
   const auto append = [&](std::int64_t index, double loss) {
@@ -68,8 +68,8 @@ TEST_CASE("ResultBook: the saved best is the last row that was within 1e-7 of th
   CHECK(book.best_index() == 1);
 }
 
-dl::ResultBook book_of(const std::vector<double>& scores, bool higher_is_better = false) {
-  dl::ResultBook book;
+dl::ResultHistory book_of(const std::vector<double>& scores, bool higher_is_better = false) {
+  dl::ResultHistory book;
   book.select("val", "loss", higher_is_better);
   for (const double score : scores) {
     dl::Result result;
@@ -79,7 +79,7 @@ dl::ResultBook book_of(const std::vector<double>& scores, bool higher_is_better 
   return book;
 }
 
-TEST_CASE("ResultBook: a score that is NaN or infinite is never the best, also where it comes first", "[runner]") {
+TEST_CASE("ResultHistory: a score that is NaN or infinite is never the best, also where it comes first", "[runner]") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   const double bad = GENERATE_COPY(std::nan(""), inf, -inf);
   const bool higher = GENERATE(false, true);
@@ -97,13 +97,13 @@ TEST_CASE("ResultBook: a score that is NaN or infinite is never the best, also w
   CHECK(book.saved_best()->index == 1);
   CHECK(book_of({bad, 0.5}, higher).is_best());
   CHECK(book_of({bad, 0.5}, higher).is_improved());
-  dl::ResultBook restored = book_of({}, higher);
+  dl::ResultHistory restored = book_of({}, higher);
   restored.load_state_dict(book.state_dict());
   CHECK(restored.best_index() == 1);
   CHECK_FALSE(restored.is_best());
 }
 
-TEST_CASE("ResultBook: a row without a score after the best row is not the best", "[runner]") {
+TEST_CASE("ResultHistory: a row without a score after the best row is not the best", "[runner]") {
   auto book = book_of({0.5});
   CHECK(book.is_best());
   dl::Result other;

@@ -175,7 +175,7 @@ TEST_CASE("RunnerConfig: the default of every key is accepted when written out",
   for (const auto& [key, value] : specified) {
     CAPTURE(key);
     RunnerConfig config;
-    danling::load_text(config, danling::concat(key, ": ", value, "\n"), "a.yaml");
+    danling::load_text(config, danling::detail::concat(key, ": ", value, "\n"), "a.yaml");
     danling::finish(config);
   }
   RunnerConfig config;

@@ -42,7 +42,7 @@ TEST_CASE("ranks: the constructor draws the same numbers on all of them, the run
     Drawing runner((TinyConfig(folder)));
     runner.initialize();
     const auto later = torch::rand({}).item<float>();
-    return dl::concat(runner.drawn, " ", later);
+    return dl::detail::concat(runner.drawn, " ", later);
   };
   const std::string one = draws();
   const auto two = as_two([&](int) { return draws(); });
@@ -57,7 +57,7 @@ TEST_CASE("ranks: the group is refused before they have met", "[runner]") {
     TinyRunner runner((TinyConfig(folder)));
     const std::string early = error_of<dl::StateError>([&] { (void)runner.group(); });
     runner.initialize();
-    return dl::concat(early, "; ", runner.group().size());
+    return dl::detail::concat(early, "; ", runner.group().size());
   });
   danling_test::check_ranks(texts,
                             "[runner.group] expected a call after the 2 processes have met, in a hook from "
@@ -167,7 +167,7 @@ TEST_CASE("ranks: an error of one in initialize reaches the others with its word
    protected:
     void build_dataloaders() override {
       if (rank() == 1) {
-        dl::fail<dl::DataError>("reader", "expected data in train.csv, got none");
+        dl::detail::fail<dl::DataError>("reader", "expected data in train.csv, got none");
       }
       TinyRunner::build_dataloaders();
     }
@@ -189,7 +189,7 @@ TEST_CASE("ranks: an error of one in an evaluation of the program reaches the ot
     runner.initialize();
     runner.before_evaluation_step = [rank](TinyRunner&, std::int64_t) {
       if (rank == 1) {
-        dl::fail<dl::DataError>("reader", "expected 3 columns, got 2");
+        dl::detail::fail<dl::DataError>("reader", "expected 3 columns, got 2");
       }
     };
     std::string text = "no error";
@@ -213,7 +213,7 @@ TEST_CASE("ranks: evaluations of other splits are an error on all", "[runner]") 
       as_two([&](int rank) {
         TinyRunner runner((TinyConfig(folder)));
         const std::string error = error_of<ConfigError>([&] { runner.evaluate({rank == 0 ? "val" : "train"}); });
-        return dl::concat(error.substr(0, error.find(" with [")), "; then ", runner.evaluate({"val"}).size());
+        return dl::detail::concat(error.substr(0, error.find(" with [")), "; then ", runner.evaluate({"val"}).size());
       }),
       "[runner.evaluate] expected the same split and kinds of metrics on all ranks, got 'val'; then 1");
 }
@@ -288,7 +288,7 @@ TEST_CASE("ranks: the last save may take longer than the time-out of training", 
     TinyRunner runner(config);
     runner.add(Slow());
     runner.train();
-    return dl::concat("step ", runner.state().train.global_step);
+    return dl::detail::concat("step ", runner.state().train.global_step);
   });
   danling_test::check_ranks(texts, "step 4");
 }

@@ -97,7 +97,7 @@ TEST_CASE("save_seed_checkpoint: other runs start from its state", "[runner]") {
   TinyRunner runner(config);
   runner.save_seed_checkpoint();
   const auto seed = runner.workspace().dir() / "checkpoints" / "seed.pth";
-  runner.settle_checkpoints();
+  runner.wait_for_checkpoints();
   CHECK(step_of(seed) == 0);
   runner.train();
   const auto trained = runner.model.state_dict();

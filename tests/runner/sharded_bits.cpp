@@ -40,7 +40,8 @@ TinyConfig bits_config() {
 
 /// Weights, results and the log without times.
 std::string bits_of_run(const fs::path& dir) {
-  std::string out = dl::concat(std::hash<std::string>()(read_file(dir / "checkpoints" / "model.safetensors")), "\n");
+  std::string out =
+      dl::detail::concat(std::hash<std::string>()(read_file(dir / "checkpoints" / "model.safetensors")), "\n");
   std::istringstream lines(read_file(dir / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     out += line.substr(0, line.find(",\"telemetry\"")) + "\n";

@@ -146,7 +146,7 @@ TEST_CASE("fsdp: ranks with other numbers of batches, in training and evaluation
   compare_fsdp({"large batches", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 2, 7);
   for (const std::int64_t stage : {1, 2, 3}) {
     for (const std::int64_t accum : {2, 3, 4}) {
-      compare_fsdp({dl::concat("stage ", stage, ", windows of ", accum, " in which ranks end"),
+      compare_fsdp({dl::detail::concat("stage ", stage, ", windows of ", accum, " in which ranks end"),
                     [=](TinyConfig& config) {
                       config.fsdp.stage = stage;
                       config.fsdp.units = {"Linear"};
@@ -203,7 +203,7 @@ struct Halving : dl::Callback {
     }
   }
   void on_result(const dl::ResultEvent& event) override {
-    const auto whole = event.runner.whole_parameters(/*writes=*/true);
+    const auto whole = event.runner.gather_parameters(/*writes=*/true);
     const at::NoGradGuard no_grad;
     for (auto& [name, parameter] : dynamic_cast<dl::TorchRunnerBase&>(event.runner).model.named_parameters()) {
       norm += parameter.mul_(0.5).norm().item<double>();
@@ -222,7 +222,7 @@ TEST_CASE("fsdp: a callback sees the gradients of its rows, and reads and writes
       runner.train();
       at::Tensor squares = torch::tensor(seen.squares, torch::kDouble);
       group.all_reduce(squares);
-      return dl::concat(squares.item<double>(), " ", seen.norm);
+      return dl::detail::concat(squares.item<double>(), " ", seen.norm);
     };
   };
   const auto numbers = [](const std::string& text) {
@@ -340,9 +340,9 @@ TEST_CASE("parallel: a runner that does not cut batches is refused axes that nee
       return error_of<dl::ConfigError>([&] { runner.train(); });
     });
     danling_test::check_ranks(
-        texts, dl::concat("[runner.materialize_model] expected a runner that derives from ParallelRunner with "
-                          "parallel.axes.",
-                          axis, " above 1, got another"));
+        texts, dl::detail::concat("[runner.materialize_model] expected a runner that derives from ParallelRunner with "
+                                  "parallel.axes.",
+                                  axis, " above 1, got another"));
   }
 }
 

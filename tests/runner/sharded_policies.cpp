@@ -98,7 +98,7 @@ struct Seen : dl::Sink {
   std::string name() const override { return "seen"; }
   bool wants_histograms() const override { return true; }
   void histogram(const dl::HistogramRecord& record) override {
-    histograms.emplace(dl::concat(record.name, " ", record.global_step), record.histogram);
+    histograms.emplace(dl::detail::concat(record.name, " ", record.global_step), record.histogram);
   }
 };
 struct Norms : dl::Callback {
@@ -106,7 +106,7 @@ struct Norms : dl::Callback {
   std::string name() const override { return "norms"; }
   void on_log(const dl::LogEvent& event) override {
     if (event.mode == dl::RunnerMode::train && event.iteration) {
-      text += dl::concat(" ", *event.values.number("grad_norm"));
+      text += dl::detail::concat(" ", *event.values.number("grad_norm"));
     }
   }
 };
@@ -132,10 +132,10 @@ TEST_CASE("fsdp: norms and histograms are of whole parameters, also where ranks 
     runner.close();
     std::string out = "numbers:" + norms.text;
     for (const auto& [name, values] : seen->histograms) {
-      out += dl::concat(" ", values.min, " ", values.max, " ", values.sum, " ", values.sum_of_squares, " ",
-                        values.count, " ", values.nonfinite);
+      out += dl::detail::concat(" ", values.min, " ", values.max, " ", values.sum, " ", values.sum_of_squares, " ",
+                                values.count, " ", values.nonfinite);
     }
-    return dl::concat(out, " ", seen->histograms.size());
+    return dl::detail::concat(out, " ", seen->histograms.size());
   };
   const std::string expected = seen_by(of_one_process(config), dl::Group());
   CHECK_THAT(expected, EndsWith(" 32"));  // eight names, weights and gradients, at two updates
@@ -161,8 +161,8 @@ TEST_CASE("parallel: ranks that compute other samples or layers draw other numbe
       const dl::detail::ShardedParallel parallelism(group, dl::detail::grid_topology(4, group.rank(), axes.list()),
                                                     dl::FsdpConfig());
       const auto from = parallelism.generators_from(before, ranks);
-      return dl::concat(parallelism.seed(100), from ? dl::concat(" as ", *from) : " anew", ", ",
-                        parallelism.reporting_ranks());
+      return dl::detail::concat(parallelism.seed(100), from ? dl::detail::concat(" as ", *from) : " anew", ", ",
+                                parallelism.reporting_ranks());
     });
   };
   using Ranks = std::vector<std::string>;

@@ -134,9 +134,9 @@ TEST_CASE("fsdp: a state that is made inside an evaluation has the trained weigh
       runner.train();
       const State after = runner.state_dict();
       group.barrier();
-      return dl::concat(dl::first_difference(inside.at("model"), after.at("model")), ";",
-                        dl::first_difference(inside.at("ema"), after.at("ema")), ";",
-                        dl::first_difference(inside.at("model"), inside.at("ema")).empty());
+      return dl::detail::concat(dl::first_difference(inside.at("model"), after.at("model")), ";",
+                                dl::first_difference(inside.at("ema"), after.at("ema")), ";",
+                                dl::first_difference(inside.at("model"), inside.at("ema")).empty());
     });
     danling_test::check_ranks(texts, ";;false");
   }
@@ -160,7 +160,7 @@ TEST_CASE("fsdp: inference uses the average on all ranks", "[runner][fsdp]") {
       sum += prediction.detach().to(at::kDouble).abs().sum();
     }
     group.all_reduce(sum);
-    return dl::concat("numbers: ", sum.item<double>());
+    return dl::detail::concat("numbers: ", sum.item<double>());
   };
   const std::string expected = sum_of(dl::Group(), 8);
   for (const std::string& text : danling_test::run_ranks(2, [&](const dl::Group& group) { return sum_of(group, 4); })) {

@@ -32,7 +32,7 @@ struct MySink : dl::Sink {
     const std::lock_guard lock(given->mutex);
     given->run = run;
     std::erase_if(given->scalars, [&](const auto& record) { return record.line > run.lines; });
-    given->lines.push_back(dl::concat("begin after ", run.lines));
+    given->lines.push_back(dl::detail::concat("begin after ", run.lines));
     return given->scalars.empty() ? 0 : given->scalars.back().line;
   }
   void scalars(const dl::ScalarRecord& record) override {
@@ -43,11 +43,12 @@ struct MySink : dl::Sink {
   void result(const dl::ResultRecord& record) override {
     refuse();
     const std::lock_guard lock(given->mutex);
-    given->lines.push_back(dl::concat("result ", record.index, " at ", record.global_step, record.best ? " best" : ""));
+    given->lines.push_back(
+        dl::detail::concat("result ", record.index, " at ", record.global_step, record.best ? " best" : ""));
   }
   void text(const dl::TextRecord& record) override {
     const std::lock_guard lock(given->mutex);
-    given->lines.push_back(dl::concat(record.name, " at ", record.global_step, ": ", record.text));
+    given->lines.push_back(dl::detail::concat(record.name, " at ", record.global_step, ": ", record.text));
   }
   void histogram(const dl::HistogramRecord& record) override {
     const std::lock_guard lock(given->mutex);
@@ -65,7 +66,7 @@ struct MySink : dl::Sink {
   }
   void refuse() const {
     if (fails) {
-      dl::fail<dl::Error>("mine.write", "expected a network, got none");
+      dl::detail::fail<dl::Error>("mine.write", "expected a network, got none");
     }
   }
   std::shared_ptr<Given> given;
@@ -83,8 +84,9 @@ TinyConfig sink_config(const Folder& folder) {
 std::vector<std::string> lines_of(const std::vector<dl::ScalarRecord>& records) {
   std::vector<std::string> out;
   for (const auto& record : records) {
-    out.push_back(dl::concat(record.line, " ", record.split, " ", record.mode, " ", record.epoch.value_or(-1), " ",
-                             record.global_step, " ", record.iteration.value_or(-1), " ", record.values.text(17)));
+    out.push_back(dl::detail::concat(record.line, " ", record.split, " ", record.mode, " ", record.epoch.value_or(-1),
+                                     " ", record.global_step, " ", record.iteration.value_or(-1), " ",
+                                     record.values.text(17)));
   }
   return out;
 }

@@ -44,7 +44,7 @@ TEST_CASE("TorchRunner: an error of danling in a step keeps its type and names s
   ThrowingRunner runner(two_epochs(folder));
   SECTION("in training") {
     runner.after = 9;  // of 7 in an epoch
-    runner.in_train = [] { dl::fail<dl::DataError>("my.step", "expected a tree, got a bush"); };
+    runner.in_train = [] { dl::detail::fail<dl::DataError>("my.step", "expected a tree, got a bush"); };
     CHECK(error_of<dl::DataError>([&] { runner.train(); }) ==
           "[my.step] expected a tree, got a bush; in train_step of split 'train', epoch 2, step 10, with input Float "
           "[8, 4] and target Long [8]");

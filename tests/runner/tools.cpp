@@ -9,8 +9,8 @@ namespace runner_test {
 namespace {
 
 std::string refusal(const std::string& operation, const std::string& call, const std::string& key) {
-  return dl::concat("[", operation, "] expected a call of ", call, "() before training with '", key,
-                    "' set, got none; dl::run calls it instead of training");
+  return dl::detail::concat("[", operation, "] expected a call of ", call, "() before training with '", key,
+                            "' set, got none; dl::run calls it instead of training");
 }
 
 TEST_CASE("summary, find_lr, find_batch_size: training without dl::run is refused and writes nothing", "[runner]") {

@@ -141,7 +141,7 @@ TEST_CASE("train_on_batch: load_checkpoint within a window discards the window",
   runner.train_on_batch(pushed(2));
   runner.load_checkpoint(before);
   runner.save_checkpoint("again", false, false, true);
-  runner.settle_checkpoints();
+  runner.wait_for_checkpoints();
   CHECK(fs::exists(runner.workspace().checkpoint_dir() / "again.pth"));
 }
 

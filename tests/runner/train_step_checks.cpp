@@ -130,10 +130,11 @@ TEST_CASE("train_step: by steps a run that skips all updates of a pass ends with
     config.on_nonfinite = "stop";
     Broken runner(config);
     const std::string error = error_of<dl::NonFiniteError>([&] { runner.train(); });
-    CHECK(error == dl::concat("[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, after step 0 "
-                              "(on_nonfinite: stop); its batch is in ",
-                              (runner.workspace().dir() / "bad_batches" / "step-0.pth").string(),
-                              "; earlier checkpoints are intact"));
+    CHECK(error ==
+          dl::detail::concat("[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, after step 0 "
+                             "(on_nonfinite: stop); its batch is in ",
+                             (runner.workspace().dir() / "bad_batches" / "step-0.pth").string(),
+                             "; earlier checkpoints are intact"));
   }
 }
 

@@ -30,7 +30,7 @@ TEST_CASE("ranks: a request after another rank has ended its pass is obeyed when
       }
     }
     void on_evaluate_begin(const dl::SplitEvent& event) override {
-      log += dl::concat("evaluate in epoch ", event.runner.state().train.epoch, ", ");
+      log += dl::detail::concat("evaluate in epoch ", event.runner.state().train.epoch, ", ");
     }
   };
   const auto run = [](const std::string& what) {
@@ -53,7 +53,8 @@ TEST_CASE("ranks: a request after another rank has ended its pass is obeyed when
         end = error.what();
       }
       const bool saved = group.rank() != 0 || fs::exists(runner.workspace().checkpoint_dir() / "latest.pth");
-      return dl::concat(callback.log, end, " at step ", runner.state().train.global_step, saved ? "" : ", not saved");
+      return dl::detail::concat(callback.log, end, " at step ", runner.state().train.global_step,
+                                saved ? "" : ", not saved");
     });
     return all[0] + " and " + all[1].substr(all[1].rfind(", ") == std::string::npos ? 0 : all[1].rfind(", ") + 2);
   };

@@ -33,7 +33,8 @@ class ShardedRunner : public DdpRunner<> {
 
 /// What must not depend on the processes: weights, buffers, metrics without times, results without their date.
 std::string bits_of(const fs::path& dir) {
-  std::string out = dl::concat(std::hash<std::string>()(read_file(dir / "checkpoints" / "model.safetensors")), "\n");
+  std::string out =
+      dl::detail::concat(std::hash<std::string>()(read_file(dir / "checkpoints" / "model.safetensors")), "\n");
   std::istringstream lines(read_file(dir / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     out += line.substr(0, line.find(",\"telemetry\"")) + "\n";
@@ -123,10 +124,11 @@ TEST_CASE(
              };
              runner.train();
              const auto done = runner.state().train.global_step;
-             return dl::concat(done > 2, mask.eq(-unbounded).all().item<bool>(), large.item<std::int64_t>(), " ",
-                               count.eq(0.5 * static_cast<double>(done)).all().item<bool>(),
-                               steps.item<std::int64_t>() == done, torch::real(phase).eq(done).all().item<bool>(),
-                               torch::imag(phase).eq(2 * done).all().item<bool>(), " ", peak.item<double>());
+             return dl::detail::concat(done > 2, mask.eq(-unbounded).all().item<bool>(), large.item<std::int64_t>(),
+                                       " ", count.eq(0.5 * static_cast<double>(done)).all().item<bool>(),
+                                       steps.item<std::int64_t>() == done,
+                                       torch::real(phase).eq(done).all().item<bool>(),
+                                       torch::imag(phase).eq(2 * done).all().item<bool>(), " ", peak.item<double>());
            })) {
         out.push_back(text);
       }

@@ -50,7 +50,7 @@ class WatchedProcesses {
           at::set_num_threads(1);
           body(rank);
         } catch (const std::exception& error) {
-          const std::string text = dl::concat("error: ", error.what(), "\n");
+          const std::string text = dl::detail::concat("error: ", error.what(), "\n");
           (void)!write(STDERR_FILENO, text.data(), text.size());
           code = 1;
         }
@@ -94,7 +94,7 @@ class WatchedProcesses {
     }
     FAIL("expected '" << text << "' of rank " << rank << " within a minute, got '" << all.str() << "'");
   }
-  std::string path(int rank) const { return (folder_.path() / dl::concat("err", rank)).string(); }
+  std::string path(int rank) const { return (folder_.path() / dl::detail::concat("err", rank)).string(); }
 
   std::vector<pid_t> pids;
 

@@ -24,7 +24,8 @@ struct CountedPlace {
   }
   /// @throws StateError, without changes, for a negative position.
   void load_state_dict(const danling::State& state) {
-    danling::check<danling::StateError>(state.at("at").integer() >= 0, "test.stream", "expected a place, got none");
+    danling::detail::check<danling::StateError>(state.at("at").integer() >= 0, "test.stream",
+                                                "expected a place, got none");
     epoch = state.at("epoch").integer();
     at = state.at("at").integer();
   }

@@ -237,8 +237,8 @@ TEST_CASE("reconcile: steps of different shapes or operators, by the first diffe
 }
 
 TEST_CASE("Recorder: one at a time in a process", "[tape]") {
-  const auto one = std::make_unique<tape::Recorder>(tape::Surroundings{});
-  CHECK(error_of<danling::StateError>([] { const tape::Recorder two(tape::Surroundings{}); }) ==
+  const auto one = std::make_unique<tape::Recorder>(tape::StepTensors{});
+  CHECK(error_of<danling::StateError>([] { const tape::Recorder two(tape::StepTensors{}); }) ==
         "[tape.record] expected no other recording in this process, got one in progress");
   CHECK(tape::observer() == one.get());
   const tape::Suspended outside;

@@ -17,10 +17,10 @@
 namespace danling_test::loopback_server_cases {
 namespace {
 
-using danling::concat;
 using danling::HttpRequest;
 using danling::HttpResponse;
 using danling::LoopbackServer;
+using danling::detail::concat;
 
 class Connection {
  public:
@@ -148,8 +148,9 @@ TEST_CASE("LoopbackServer: a port that is taken is one error, and its end frees 
     port = first.port();
     CHECK(
         error_of<danling::Error>([&] { const LoopbackServer second({.port = port}, echo); }) ==
-        concat("[loopback_server.open] expected to listen on 127.0.0.1:", port,
-               ", got 'Address already in use'; another process uses the port: choose another one, or 0 for a free port"));
+        concat(
+            "[loopback_server.open] expected to listen on 127.0.0.1:", port,
+            ", got 'Address already in use'; another process uses the port: choose another one, or 0 for a free port"));
     const Connection open(port);
     open.send("GET /");
   }

@@ -16,11 +16,11 @@
 namespace danling_test::metrics_reader_cases {
 namespace {
 
-using danling::concat;
 using danling::Curve;
 using danling::CurvePoint;
 using danling::MetricsReader;
 using danling::Result;
+using danling::detail::concat;
 
 std::string line_of(std::int64_t step, double loss) {
   return concat(R"({"split":"train","mode":"train","epoch":0,"global_step":)", step, R"(,"iteration":)", step,

@@ -24,16 +24,16 @@ class Kept : public dl::Sink {
  public:
   std::string name() const override { return "kept"; }
   std::int64_t begin(const dl::RunInfo& run) override {
-    add(dl::concat("begin ", run.lines));
+    add(dl::detail::concat("begin ", run.lines));
     return holds;
   }
   void scalars(const dl::ScalarRecord& record) override {
     const std::lock_guard lock(mutex);
     if (failures > 0) {
       --failures;
-      dl::fail<dl::Error>("kept.write", "expected space, got none");
+      dl::detail::fail<dl::Error>("kept.write", "expected space, got none");
     }
-    given.push_back(dl::concat("line ", record.line));
+    given.push_back(dl::detail::concat("line ", record.line));
   }
   void text(const dl::TextRecord& record) override { add(record.text); }
   void end(const dl::EndRecord& record) override { add(record.status); }
@@ -181,7 +181,8 @@ TEST_CASE("SinkThread: close reports what a failing sink did not take", "[teleme
 TEST_CASE("SinkThread: close gives each record one attempt", "[telemetry][sinks]") {
   struct Picky : Kept {
     void text(const dl::TextRecord& record) override {
-      record.text == "bad" ? dl::fail<dl::Error>("picky", "expected a good text, got a bad one") : add(record.text);
+      record.text == "bad" ? dl::detail::fail<dl::Error>("picky", "expected a good text, got a bad one")
+                           : add(record.text);
     }
   };
   const auto sink = std::make_shared<Picky>();
@@ -272,8 +273,8 @@ TEST_CASE("SinkThread: lines that a sink lacks are read from metrics.jsonl", "[t
     CHECK(thread.drain(seconds(60)));
     thread.close(seconds(60));
     CHECK(sink->all().back() == "line 6");
-    CHECK(lines.all() == std::vector<std::string>{dl::concat("kept: expected 5 lines in ", file.string(),
-                                                             ", got 3; skips the missing records")});
+    CHECK(lines.all() == std::vector<std::string>{dl::detail::concat("kept: expected 5 lines in ", file.string(),
+                                                                     ", got 3; skips the missing records")});
   }
 }
 

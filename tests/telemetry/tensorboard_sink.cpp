@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/detail/protobuf.hpp>
 #include <danling/formats/event_file.hpp>
-#include <danling/formats/protobuf.hpp>
 #include <nlohmann/json.hpp>
 
 #include <support/catch.hpp>

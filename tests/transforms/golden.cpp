@@ -124,7 +124,7 @@ void check_near(const at::Tensor& got, const std::string& expected, double toler
 // floating point numbers are below 4.
 TEST_CASE("transforms: resize as torchvision's, floating point numbers within 2e-6", "[data]") {
   for (const Size size : {Size(3, 4), Size(14, 20), Size(5, 17), Size(7, 10)}) {
-    const std::string name = danling::concat(size.height, "x", size.width);
+    const std::string name = danling::detail::concat(size.height, "x", size.width);
     check_near(applied(resize(size), "floats"), "resize_floats_" + name, 2e-6);
     check_same(resize(size), "bytes", "resize_bytes_" + name);
   }

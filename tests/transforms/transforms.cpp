@@ -316,7 +316,7 @@ TEST_CASE("transforms: what does not fit is named", "[data]") {
           random_resized_crop(4, {.scale = {0.5, 1.5}});
         }) == "[data.random_resized_crop] expected a scale with 0 < low <= high <= 1.0, got 0.5 .. 1.5");
   const auto refuses = [&](const Transform& transform, const char* name) {
-    const std::string begin = danling::concat("[data.", name, "] expected images of ");
+    const std::string begin = danling::detail::concat("[data.", name, "] expected images of ");
     for (const auto& [dtype, called] : {std::pair(at::kComplexFloat, "ComplexFloat"), std::pair(at::kLong, "Long")}) {
       CHECK(apply(transform, {.input = at::zeros({1, 2, 3, 4}, dtype)}, 1) ==
             begin + "integers of at most 16 bits or floating point numbers, got " + called);

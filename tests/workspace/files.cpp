@@ -77,7 +77,7 @@ TEST_CASE("ensure_dir: makes what is missing, gives the path, and says what is i
   CHECK(danling::ensure_dir(deep) == deep);
   danling::write_atomic(dir / "file", "text");
   CHECK(danling_test::error_of<danling::Error>([&] { danling::ensure_dir(dir / "file"); }) ==
-        "[workspace.ensure_dir] expected a directory " + danling::quote((dir / "file").string()) +
+        "[workspace.ensure_dir] expected a directory " + danling::detail::quote((dir / "file").string()) +
             " that exists or can be created, got errno 20 (Not a directory)");
 }
 

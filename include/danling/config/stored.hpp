@@ -42,8 +42,8 @@ class StoredConfig {
     C* found = dynamic_cast<C*>(config_.get());
     if (found == nullptr) {
       const Base& held = *config_;
-      fail<ConfigError>("config.as", "expected the type of the config, ", detail::readable_name(typeid(held)), ", got ",
-                        detail::readable_name(typeid(C)));
+      detail::fail<ConfigError>("config.as", "expected the type of the config, ", detail::readable_name(typeid(held)),
+                                ", got ", detail::readable_name(typeid(C)));
     }
     return *found;
   }
@@ -52,9 +52,9 @@ class StoredConfig {
   template <class C>
   static void refuse_slicing(const C& config) {
     if (typeid(config) != typeid(C)) {
-      fail<ConfigError>("config.store", "expected the config by its own type, ", detail::readable_name(typeid(config)),
-                        ", got a reference to its base ", detail::readable_name(typeid(C)),
-                        ", which would lose its fields");
+      detail::fail<ConfigError>("config.store", "expected the config by its own type, ",
+                                detail::readable_name(typeid(config)), ", got a reference to its base ",
+                                detail::readable_name(typeid(C)), ", which would lose its fields");
     }
   }
 

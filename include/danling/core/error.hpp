@@ -65,6 +65,8 @@ class MetricError : public Error {
   ~MetricError() override;
 };
 
+namespace detail {
+
 /// Throws `E` with the message `[where] parts...`. `where` is `component.operation`.
 template <class E = Error, class... Parts>
 [[noreturn]] void fail(std::string_view where, const Parts&... parts) {
@@ -78,5 +80,12 @@ void check(bool condition, std::string_view where, const Parts&... parts) {
     fail<E>(where, parts...);
   }
 }
+
+}  // namespace detail
+
+#ifdef DANLING_SOURCES  // the library's own files name them without `detail`
+using detail::check;
+using detail::fail;
+#endif
 
 }  // namespace danling::inline v0

@@ -33,13 +33,12 @@ void append_text(std::string& out, T part) {
     out.append(to_text(static_cast<std::uint64_t>(part)));
   }
 }
-}  // namespace detail
 
 /// Concatenates the parts: text unchanged, numbers by `to_text`.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::string out;
-  (detail::append_text(out, parts), ...);
+  (append_text(out, parts), ...);
   return out;
 }
 
@@ -53,12 +52,20 @@ std::string join(const Range& items, std::string_view separator = ", ") {
       out.append(separator);
     }
     first = false;
-    detail::append_text(out, item);
+    append_text(out, item);
   }
   return out;
 }
 
 /// Returns `text` in single quotes, with control characters escaped.
 std::string quote(std::string_view text);
+
+}  // namespace detail
+
+#ifdef DANLING_SOURCES  // the library's own files name them without `detail`
+using detail::concat;
+using detail::join;
+using detail::quote;
+#endif
 
 }  // namespace danling::inline v0

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 namespace danling::inline v0 {
 
@@ -26,7 +26,8 @@ class Registry {
   /// Adds a factory. @throws ConfigError if the name is taken
   void add(std::string_view name, Factory factory) {
     if (!entries_.emplace(lower(name), std::move(factory)).second) {
-      fail<ConfigError>(what_ + ".register", "expected a new name, got ", quote(name), ", which is taken");
+      detail::fail<ConfigError>(what_ + ".register", "expected a new name, got ", detail::quote(name),
+                                ", which is taken");
     }
   }
 
@@ -45,8 +46,8 @@ class Registry {
     const auto found = entries_.find(lower(name));
     if (found == entries_.end()) {
       const auto known = names();
-      fail<ConfigError>(what_ + ".build", "expected one of ", join(known), ", got ", quote(name),
-                        did_you_mean(lower(name), known));
+      detail::fail<ConfigError>(what_ + ".build", "expected one of ", detail::join(known), ", got ",
+                                detail::quote(name), detail::did_you_mean(lower(name), known));
     }
     return found->second;
   }

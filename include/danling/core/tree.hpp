@@ -29,17 +29,17 @@ class Key {
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   /// @throws StateError if the key is an integer
   const std::string& string() const {
-    check<StateError>(is_string(), "state.key", "expected a string key, got ", text());
+    detail::check<StateError>(is_string(), "state.key", "expected a string key, got ", text());
     return std::get<std::string>(value_);
   }
   /// @throws StateError if the key is a string
   std::int64_t integer() const {
-    check<StateError>(!is_string(), "state.key", "expected an integer key, got ", text());
+    detail::check<StateError>(!is_string(), "state.key", "expected an integer key, got ", text());
     return std::get<std::int64_t>(value_);
   }
   /// For messages: `'name'` or `3`.
   std::string text() const {
-    return is_string() ? quote(std::get<std::string>(value_)) : to_text(std::get<std::int64_t>(value_));
+    return is_string() ? detail::quote(std::get<std::string>(value_)) : to_text(std::get<std::int64_t>(value_));
   }
   bool operator==(const Key&) const = default;
 
@@ -102,7 +102,7 @@ class Tree {
         for (const auto& entry : entries_) {
           known.push_back(entry.key.text());
         }
-        fail<StateError>("state.at", "expected key ", key.text(), ", got keys [", join(known), "]");
+        detail::fail<StateError>("state.at", "expected key ", key.text(), ", got keys [", detail::join(known), "]");
       }
       return *found;
     }
@@ -272,7 +272,7 @@ class Tree {
   const T& get(const char* expected) const {
     const T* found = std::get_if<T>(&value_);
     if (found == nullptr) [[unlikely]] {
-      fail<StateError>("state.read", "expected ", expected, ", got ", kind());
+      detail::fail<StateError>("state.read", "expected ", expected, ", got ", kind());
     }
     return *found;
   }

@@ -13,7 +13,7 @@
 
 #include <danling/state/state.hpp>
 #include <danling/tensors/batch_size.hpp>
-#include <danling/tensors/entries.hpp>
+#include <danling/tensors/detail/entries.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
 namespace danling::inline v0::data {

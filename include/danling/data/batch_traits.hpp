@@ -11,7 +11,7 @@
 #include <danling/data/batch_counts.hpp>
 #include <danling/data/tensors.hpp>
 #include <danling/tensors/batch_size.hpp>
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/detail/containers.hpp>
 
 namespace danling::inline v0::data {
 

@@ -19,8 +19,8 @@
 
 #include <danling/core/error.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/containers.hpp>
-#include <danling/tensors/describe.hpp>
+#include <danling/tensors/detail/containers.hpp>
+#include <danling/tensors/detail/describe.hpp>
 
 namespace danling::inline v0::data {
 
@@ -165,12 +165,13 @@ requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>&
   } else {
     for (std::size_t i = 1; i < parts.size(); ++i) {
       if (parts[i]->size() != first.size()) {
-        fail_collate(path, i, danling::concat(first.size(), " parts"), danling::concat(parts[i]->size()));
+        fail_collate(path, i, danling::detail::concat(first.size(), " parts"),
+                     danling::detail::concat(parts[i]->size()));
       }
     }
     if constexpr (Mapping<C>) {
       for (const auto& [key, value] : first) {
-        const std::string place = below(path, danling::concat(key));
+        const std::string place = below(path, danling::detail::concat(key));
         for (std::size_t i = 1; i < parts.size(); ++i) {
           if (parts[i]->find(key) == parts[i]->end()) {
             fail_collate(place, i, "a value", "none");
@@ -201,7 +202,7 @@ concept DefaultCollatable = detail::Collatable<S>;
 /// (`boxes.left`), the sample and both values; DataError without samples.
 template <DefaultCollatable S>
 detail::Collated<S> default_collate(const std::vector<S>& samples, const std::string& path = {}) {
-  check<DataError>(!samples.empty(), "data.collate", "expected at least one sample, got none");
+  danling::detail::check<DataError>(!samples.empty(), "data.collate", "expected at least one sample, got none");
   detail::Parts<S> parts;
   parts.reserve(samples.size());
   for (const S& sample : samples) {

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include <danling/data/detail/offsets.hpp>
+#include <danling/data/detail/record_source.hpp>
 #include <danling/data/merge.hpp>
-#include <danling/data/offsets.hpp>
-#include <danling/data/record_source.hpp>
 
 namespace danling::inline v0::data {
 

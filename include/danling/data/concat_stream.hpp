@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
-#include <danling/data/offsets.hpp>
+#include <danling/data/detail/offsets.hpp>
 #include <danling/data/record_stream.hpp>
 #include <danling/data/stream_like.hpp>
 #include <danling/state/state.hpp>
@@ -53,7 +53,8 @@ class StreamPart final : public AnyStream<made<T>, B, informed> {
     if constexpr (std::copy_constructible<T>) {
       return std::make_shared<StreamPart>(*base_);
     } else {
-      fail<StateError>("data.concat", "expected streams that can be copied, got one that can only be moved");
+      danling::detail::fail<StateError>("data.concat",
+                                        "expected streams that can be copied, got one that can only be moved");
     }
   }
   std::optional<typename Any::Make> next() override {
@@ -106,7 +107,7 @@ class ConcatStream {
   /// @throws DataError without parts.
   ConcatStream(bool interleaved, std::vector<Part> parts)
       : parts_(std::move(parts)), interleaved_(interleaved), ended_(parts_.size(), false) {
-    check<DataError>(!parts_.empty(), "data.concat", "expected at least one stream, got none");
+    danling::detail::check<DataError>(!parts_.empty(), "data.concat", "expected at least one stream, got none");
   }
   /// Copies the streams too. @throws StateError if a stream is not copyable.
   ConcatStream(const ConcatStream& from) : ConcatStream(from.interleaved_, from.parts_) {
@@ -181,9 +182,10 @@ class ConcatStream {
     const State::List& parts = state.at("parts").items();
     const State::List& ended = state.at("ended").items();
     const std::int64_t turn = state.at("turn").integer();
-    check<StateError>(parts.size() == parts_.size() && ended.size() == parts_.size() && turn >= 0 &&
-                          turn < static_cast<std::int64_t>(parts_.size()),
-                      "data.streams", "expected the state of ", parts_.size(), " streams, got one of ", parts.size());
+    danling::detail::check<StateError>(parts.size() == parts_.size() && ended.size() == parts_.size() && turn >= 0 &&
+                                           turn < static_cast<std::int64_t>(parts_.size()),
+                                       "data.streams", "expected the state of ", parts_.size(), " streams, got one of ",
+                                       parts.size());
     std::vector<bool> loaded;
     for (const State& item : ended) {
       loaded.push_back(item.boolean());

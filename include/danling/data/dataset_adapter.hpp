@@ -15,7 +15,7 @@
 #include <danling/data/dataset.hpp>
 #include <danling/data/dataset_like.hpp>
 #include <danling/data/datum.hpp>
-#include <danling/data/declared.hpp>
+#include <danling/data/detail/declared.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {

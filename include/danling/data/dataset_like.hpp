@@ -16,7 +16,7 @@
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/datum.hpp>
-#include <danling/data/declared.hpp>
+#include <danling/data/detail/declared.hpp>
 #include <danling/data/sample.hpp>
 #include <danling/data/throw_if_cancelled.hpp>
 
@@ -41,7 +41,7 @@ std::shared_ptr<pointee_of<T>> share(T dataset) {
   if constexpr (std::same_as<T, pointee_of<T>>) {
     return std::make_shared<T>(std::move(dataset));
   } else {
-    check<StateError>(dataset != nullptr, "data.dataset", "expected a dataset, got an empty pointer");
+    danling::detail::check<StateError>(dataset != nullptr, "data.dataset", "expected a dataset, got an empty pointer");
     return dataset;
   }
 }

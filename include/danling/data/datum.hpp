@@ -57,7 +57,7 @@ std::optional<std::string> uuid_text(const U& uuid) {
                 }) {
     return uuid ? uuid_text(*uuid) : std::nullopt;
   } else {
-    return danling::concat(uuid);
+    return danling::detail::concat(uuid);
   }
 }
 

@@ -38,7 +38,7 @@ class IndexMap {
 };
 
 /// Sizes of the parts of a dataset, as numbers of records or as fractions.
-class PartSizes {
+class SplitSizes {
  public:
   struct Size {
     template <class N>
@@ -51,9 +51,9 @@ class PartSizes {
     bool is_fraction;
   };
 
-  PartSizes(std::initializer_list<Size> sizes) : sizes_(sizes) {}
+  SplitSizes(std::initializer_list<Size> sizes) : sizes_(sizes) {}
   template <class N>
-  requires std::integral<N> || std::floating_point<N> PartSizes(
+  requires std::integral<N> || std::floating_point<N> SplitSizes(
       const std::vector<N>& sizes)  // NOLINT(google-explicit-constructor)
       : sizes_(sizes.begin(), sizes.end()) {}
 
@@ -68,7 +68,7 @@ class PartSizes {
 
 namespace detail {
 /// Returns ranges of `sizes` in the shuffled order of (seed, size of the dataset).
-std::vector<IndexMap> random_parts(const PartSizes& sizes, std::int64_t dataset_size, std::uint64_t seed);
+std::vector<IndexMap> random_parts(const SplitSizes& sizes, std::int64_t dataset_size, std::uint64_t seed);
 }  // namespace detail
 
 }  // namespace danling::inline v0::data

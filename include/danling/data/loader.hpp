@@ -10,8 +10,8 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
+#include <danling/data/detail/source_reader.hpp>
 #include <danling/data/loader_base.hpp>
-#include <danling/data/source_reader.hpp>
 
 namespace danling::inline v0::data {
 
@@ -44,8 +44,8 @@ class Loader : public LoaderBase {
   /// @throws StateError without a current batch, DataError when it has no such sample.
   Metadata metadata(std::int64_t i) const {
     const BatchInfo& info = this->info();
-    check<DataError>(i >= 0 && i < static_cast<std::int64_t>(info.size()), "data.loader", "expected a sample in [0, ",
-                     info.size(), "), got ", i);
+    danling::detail::check<DataError>(i >= 0 && i < static_cast<std::int64_t>(info.size()), "data.loader",
+                                      "expected a sample in [0, ", info.size(), "), got ", i);
     Metadata out = info.metadata(static_cast<std::size_t>(i));
     if (!source_.is_stream()) {
       out.source_info = source_.dataset()->source_info(out.index);
@@ -87,7 +87,8 @@ class Loader : public LoaderBase {
 
  private:
   static std::unique_ptr<detail::BatchReader> reader_of(const Source<B>& source, const LoaderOptions& options) {
-    check<StateError>(static_cast<bool>(source), "data.loader", "expected a dataset or a stream, got an empty source");
+    danling::detail::check<StateError>(static_cast<bool>(source), "data.loader",
+                                       "expected a dataset or a stream, got an empty source");
     return std::make_unique<detail::SourceReader<B>>(source, options.pin_memory && detail::can_use_pinned_memory());
   }
 

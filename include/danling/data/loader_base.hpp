@@ -8,7 +8,7 @@
 #include <span>
 
 #include <danling/data/batch_info.hpp>
-#include <danling/data/batch_reader.hpp>
+#include <danling/data/detail/batch_reader.hpp>
 #include <danling/data/loader_options.hpp>
 #include <danling/state/state.hpp>
 
@@ -73,7 +73,7 @@ class LoaderBase {
   /// Returns true if the current batch is the last of this rank in the epoch.
   bool is_last() const { return last_; }
   /// Returns true if is_last(), and no other rank has more batches in this epoch, as far as the source knows.
-  bool is_last_of_all() const { return last_ && missed_steps() == 0; }
+  bool is_last_on_all_ranks() const { return last_ && missed_steps() == 0; }
   /// Index of the current batch among this process's parts of the global batch, in [0, `num_parts()`): share
   /// `shard.rank` + part. 0 without `Shard::parts`.
   std::int64_t part() const { return step_ != nullptr ? part_ : 0; }

@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
-#include <danling/data/apply.hpp>
+#include <danling/data/detail/apply.hpp>
+#include <danling/data/detail/record_source.hpp>
 #include <danling/data/map_stream.hpp>
-#include <danling/data/record_source.hpp>
 
 namespace danling::inline v0::data {
 

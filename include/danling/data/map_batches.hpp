@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <danling/data/apply.hpp>
-#include <danling/data/record_source.hpp>
-#include <danling/data/shared_batches.hpp>
+#include <danling/data/detail/apply.hpp>
+#include <danling/data/detail/record_source.hpp>
+#include <danling/data/detail/shared_batches.hpp>
 #include <danling/data/stream.hpp>
 
 namespace danling::inline v0::data {

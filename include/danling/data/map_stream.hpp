@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <danling/data/apply.hpp>
+#include <danling/data/detail/apply.hpp>
 #include <danling/data/record_stream.hpp>
 #include <danling/data/sample.hpp>
 #include <danling/state/state.hpp>

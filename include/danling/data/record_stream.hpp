@@ -9,7 +9,7 @@
 
 #include <danling/data/batch_info.hpp>
 #include <danling/data/dataset_like.hpp>
-#include <danling/data/declared.hpp>
+#include <danling/data/detail/declared.hpp>
 #include <danling/data/throw_if_cancelled.hpp>
 #include <danling/state/state.hpp>
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 namespace danling::inline v0::data {
 
@@ -42,10 +42,12 @@ class SplitMap {
     const V* found = find(split);
     if (found == nullptr) {
       const auto known = names();
-      fail<ConfigError>("data.split",
-                        known.empty() ? "expected a split with a dataset, and there is none; got "
-                                      : danling::concat("expected one of the splits [", join(known), "], got "),
-                        quote(split), did_you_mean(split, known));
+      danling::detail::fail<ConfigError>(
+          "data.split",
+          known.empty()
+              ? "expected a split with a dataset, and there is none; got "
+              : danling::detail::concat("expected one of the splits [", danling::detail::join(known), "], got "),
+          danling::detail::quote(split), danling::detail::did_you_mean(split, known));
     }
     return *found;
   }

@@ -69,8 +69,8 @@ class Stream {
 
  private:
   void check_full(std::int64_t size, std::int64_t asked) {
-    check<DataError>(size >= asked || !next(1), "data.stream", "expected a batch of ", asked,
-                     " samples, or fewer at the end of the stream, got ", size, " before its end");
+    danling::detail::check<DataError>(size >= asked || !next(1), "data.stream", "expected a batch of ", asked,
+                                      " samples, or fewer at the end of the stream, got ", size, " before its end");
   }
 };
 

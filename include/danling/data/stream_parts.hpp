@@ -84,7 +84,8 @@ class TakeStream : public detail::StreamWrapper<T> {
 
  public:
   TakeStream(T base, std::int64_t count) : detail::StreamWrapper<T>(std::move(base)), count_(count) {
-    check<DataError>(count >= 0, "data.take", "expected a number of samples of at least 0, got ", count);
+    danling::detail::check<DataError>(count >= 0, "data.take", "expected a number of samples of at least 0, got ",
+                                      count);
   }
 
   std::optional<detail::yielded<T>> next() {
@@ -112,8 +113,8 @@ class TakeStream : public detail::StreamWrapper<T> {
   }
   void load_state_dict(const State& state) {
     const std::int64_t taken = state.at("taken").integer();
-    check<StateError>(taken >= 0 && taken <= count_, "data.take", "expected a state of up to ", count_,
-                      " samples, got one of ", taken);
+    danling::detail::check<StateError>(taken >= 0 && taken <= count_, "data.take", "expected a state of up to ", count_,
+                                       " samples, got one of ", taken);
     base_.load_state_dict(state.at("base"));
     taken_ = taken;
   }

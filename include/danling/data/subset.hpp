@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
+#include <danling/data/detail/record_source.hpp>
 #include <danling/data/index_map.hpp>
-#include <danling/data/record_source.hpp>
 
 namespace danling::inline v0::data {
 
@@ -73,7 +73,7 @@ auto subset(T dataset, std::vector<std::int64_t> indices, std::string split = {}
 /// fractions, which add up to 1. The parts depend only on the seed and the size of the dataset. They have no `split()`;
 /// a runner uses the split name under which it receives the part. (Torch: random_split, with its rounding.)
 template <class T>
-auto random_split(T dataset, const PartSizes& sizes, std::uint64_t seed) {
+auto random_split(T dataset, const SplitSizes& sizes, std::uint64_t seed) {
   static_assert(detail::require_numbered<T>());
   const auto base = detail::share(std::move(dataset));
   std::vector<Subset<detail::pointee_of<T>>> parts;
@@ -97,8 +97,8 @@ auto hold_out(T dataset, std::int64_t count, std::uint64_t seed) {
   using D = detail::pointee_of<T>;
   const auto base = detail::share(std::move(dataset));
   const auto size = static_cast<std::int64_t>(base->size());
-  check<DataError>(count >= 0 && count <= size, "data.split", "expected a number of records in [0, ", size, "], got ",
-                   count);
+  danling::detail::check<DataError>(count >= 0 && count <= size, "data.split", "expected a number of records in [0, ",
+                                    size, "], got ", count);
   auto parts = detail::random_parts({size - count, count}, size, seed);
   return HeldOut<D>{{base, std::move(parts[0]), detail::split_of(*base), detail::train_of(*base)},
                     {base, std::move(parts[1]), std::string(), false}};

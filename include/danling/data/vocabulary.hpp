@@ -9,10 +9,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <danling/data/apply.hpp>
 #include <danling/data/batch.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/dataset.hpp>
+#include <danling/data/detail/apply.hpp>
 #include <danling/data/metadata.hpp>
 #include <danling/data/random.hpp>
 #include <danling/data/sample.hpp>

@@ -21,7 +21,7 @@ struct ProcessIdentity {
   /// address, processes on one machine use it to find rank 0. Processes of different jobs never join.
   std::string job;
   /// True if the launcher listens there instead of rank 0, as torchrun's agent does.
-  bool launcher_listens = false;
+  bool launcher_hosts_store = false;
   /// Number of times that torchrun has restarted this group.
   int restart_count = 0;
   /// Rendezvous name, equal on all ranks; distinguishes several groups at one address. Empty: a counter is used.

@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <danling/formats/pickle.hpp>
-#include <danling/formats/zip_reader.hpp>
+#include <danling/formats/detail/pickle.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
 
 namespace danling::inline v0::formats {
 

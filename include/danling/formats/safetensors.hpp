@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 #include <danling/formats/file.hpp>
-#include <danling/formats/tensor_record.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -89,7 +89,7 @@ class LossesBase : public MetricsBase {
   /// Changes when a weight becomes 0 or 1, or was 0 or 1 before: a call then uses other operators.
   virtual std::uint64_t weights_key() const { return 0; }
   /// Tensors of the weights, in order of the names, for a recorded step.
-  virtual std::vector<at::Tensor> shown_weights() const { return {}; }
+  virtual std::vector<at::Tensor> weight_tensors() const { return {}; }
   /// Number of targets that all losses average over; empty when a loss does not know it, or when the numbers differ.
   virtual std::optional<std::int64_t> normalizer(const at::Tensor& target) const = 0;
   /// The target value that a loss ignores: that of the first loss that ignores one.
@@ -112,7 +112,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
   /// @throws MetricError when the list is empty, a loss is null, a name is empty or repeated, or a weight is not
   /// finite.
   explicit BatchLosses(const std::vector<Entry>& losses) : Base("losses") {
-    check<MetricError>(!losses.empty(), "losses.create", "expected at least one loss, got none");
+    danling::detail::check<MetricError>(!losses.empty(), "losses.create", "expected at least one loss, got none");
     for (const auto& [name, loss] : losses) {
       add(name, loss);
     }
@@ -120,7 +120,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
 
   /// @throws MetricError as the constructor.
   void add(const std::string& name, const std::shared_ptr<Loss<B>>& loss) {
-    check<MetricError>(!name.empty(), "losses.create", "expected a loss with a name, got one without");
+    danling::detail::check<MetricError>(!name.empty(), "losses.create", "expected a loss with a name, got one without");
     const auto& meter = this->meters_.add(name, detail::LossMeter<B>(loss));
     detail::finite_weight(name, meter.weight());
   }
@@ -178,7 +178,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
     }
     return key;
   }
-  std::vector<at::Tensor> shown_weights() const override {
+  std::vector<at::Tensor> weight_tensors() const override {
     std::vector<at::Tensor> out;
     for (const auto& entry : this->meters_) {
       out.push_back(entry.meter.shown());

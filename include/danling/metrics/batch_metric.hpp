@@ -58,7 +58,7 @@ class DatasetMetric : public AverageMeter {
  public:
   /// @throws MetricError when `metric` is null.
   explicit DatasetMetric(std::shared_ptr<BatchMetric<B>> metric) : metric_(std::move(metric)) {
-    check<MetricError>(metric_ != nullptr, "dataset_metric.create", "expected a metric, got none");
+    detail::check<MetricError>(metric_ != nullptr, "dataset_metric.create", "expected a metric, got none");
   }
 
   /// @throws MetricError when the metric returns a tensor of several values that is not one value per sample.

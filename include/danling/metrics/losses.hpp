@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <danling/metrics/batch_losses.hpp>
-#include <danling/tensors/loss_targets.hpp>
+#include <danling/tensors/detail/loss_targets.hpp>
 
 namespace danling::inline v0 {
 

@@ -9,24 +9,24 @@
 #include <utility>
 #include <vector>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/result.hpp>
-#include <danling/core/suggest.hpp>
 
 namespace danling::inline v0 {
 
 namespace detail {
 /// A number that changes with each assignment to its owner and each move from it.
-class AssignmentCount {
+class VersionCounter {
  public:
-  AssignmentCount() = default;
-  AssignmentCount(const AssignmentCount&) noexcept {}
-  AssignmentCount(AssignmentCount&& other) noexcept { other.number_ = next(); }
-  AssignmentCount& operator=(const AssignmentCount&) noexcept {
+  VersionCounter() = default;
+  VersionCounter(const VersionCounter&) noexcept {}
+  VersionCounter(VersionCounter&& other) noexcept { other.number_ = next(); }
+  VersionCounter& operator=(const VersionCounter&) noexcept {
     number_ = next();
     return *this;
   }
-  AssignmentCount& operator=(AssignmentCount&& other) noexcept {
+  VersionCounter& operator=(VersionCounter&& other) noexcept {
     other.number_ = next();
     number_ = next();
     return *this;
@@ -81,16 +81,16 @@ class MeterMap {
       for (const auto& entry : entries_) {
         known.push_back(entry.name);
       }
-      fail<MetricError>("meters.at", "expected one of [", join(known), "], got ", quote(name),
-                        did_you_mean(name, known));
+      detail::fail<MetricError>("meters.at", "expected one of [", detail::join(known), "], got ", detail::quote(name),
+                                detail::did_you_mean(name, known));
     }
     return *found;
   }
 
   /// Appends a meter; the name must be new.
   Meter& add(std::string_view name, Meter meter) {
-    check<MetricError>(find(name) == nullptr, "meters.add", "expected a new name, got ", quote(name),
-                       ", which is taken");
+    detail::check<MetricError>(find(name) == nullptr, "meters.add", "expected a new name, got ", detail::quote(name),
+                               ", which is taken");
     return entries_.emplace_back(Entry{std::string(name), std::move(meter)}).meter;
   }
 
@@ -123,7 +123,7 @@ class MeterMap {
 
  private:
   std::deque<Entry> entries_;
-  detail::AssignmentCount generation_;
+  detail::VersionCounter generation_;
 };
 
 }  // namespace danling::inline v0

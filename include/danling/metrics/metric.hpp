@@ -11,7 +11,9 @@
 namespace danling::inline v0 {
 
 /// A metric: maps a prediction and its target to a value. Called without gradient recording.
-using Metric = std::function<MetricValue(const at::Tensor& prediction, const at::Tensor& target)>;
+using MetricCallable = std::function<MetricValue(const at::Tensor& prediction, const at::Tensor& target)>;
+
+using Metric [[deprecated("use MetricCallable")]] = MetricCallable;
 
 /// Preprocessing of a batch for metrics.
 using Preprocess = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&)>;

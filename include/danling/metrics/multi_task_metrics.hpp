@@ -73,7 +73,7 @@ class MultiTaskMetrics : public MetricsBase {
   /// name, a `compute`, or its sums a key or `of_batch`.
   void add(std::string_view task, MetricFunc metric);
   /// The same for a plain function; an empty `name` means the task's name.
-  void add(std::string_view task, Metric metric, std::string_view name = {});
+  void add(std::string_view task, MetricCallable metric, std::string_view name = {});
 
   /// @throws MetricError that lists the known tasks.
   MetricsBase& at(std::string_view task) { return *find(task, "multi_task_metrics.at"); }

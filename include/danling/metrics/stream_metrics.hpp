@@ -21,7 +21,7 @@ namespace danling::inline v0 {
 class MetricMeter : public AverageMeter {
  public:
   /// @throws MetricError when `metric` is empty.
-  explicit MetricMeter(Metric metric, Preprocess preprocess = {});
+  explicit MetricMeter(MetricCallable metric, Preprocess preprocess = {});
   /// @throws MetricError when `metric` has no `compute`, or its sums lack a key or `of_batch`.
   explicit MetricMeter(MetricFunc metric, Preprocess preprocess = {});
 
@@ -39,7 +39,7 @@ class MetricMeter : public AverageMeter {
   void measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n);
   MetricValue value_of(const MetricState& state) const;
 
-  std::variant<Metric, MetricFunc> metric_;
+  std::variant<MetricCallable, MetricFunc> metric_;
   Preprocess preprocess_;
 };
 
@@ -51,10 +51,10 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   struct Entry {
     Entry(MetricFunc what) : name(what.name), metric(std::move(what)) {}  // NOLINT(google-explicit-constructor)
     Entry(std::string given, MetricFunc what) : name(std::move(given)), metric(std::move(what)), named(true) {}
-    Entry(std::string given, Metric what) : name(std::move(given)), metric(std::move(what)), named(true) {}
+    Entry(std::string given, MetricCallable what) : name(std::move(given)), metric(std::move(what)), named(true) {}
 
     std::string name;
-    std::variant<Metric, MetricFunc> metric;
+    std::variant<MetricCallable, MetricFunc> metric;
     bool named = false;
   };
 
@@ -66,7 +66,7 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   ~StreamMetrics() override;
 
   /// Adds a metric, whose name must be new. The reference stays valid while this object lives.
-  MetricMeter& add(std::string_view name, Metric metric) { return add({std::string(name), std::move(metric)}); }
+  MetricMeter& add(std::string_view name, MetricCallable metric) { return add({std::string(name), std::move(metric)}); }
   MetricMeter& add(Entry entry);
 
   /// Computes all metrics, then records their values: if a metric throws, nothing changes. If a meter throws for a

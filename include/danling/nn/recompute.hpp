@@ -14,7 +14,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/detail/containers.hpp>
 
 namespace torch::nn {
 class Module;

@@ -85,12 +85,12 @@ SchedulerRegistry::Factory with_warmup(SchedulerRegistry::Factory factory);
 std::vector<std::string> scheduler_keys();
 
 /// @throws ConfigError when a scheduler or a curve has this name.
-void expect_new_scheduler(std::string_view name);
+void check_scheduler_name_is_new(std::string_view name);
 
 /// Registers a scheduler with additional options, as register_optimizer does: they become keys of `sched`.
 template <class T>
 void register_scheduler(std::string_view name, SchedulerRegistry::Factory factory) {
-  expect_new_scheduler(name);
+  check_scheduler_name_is_new(name);
   own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
   schedulers().add(name, std::move(factory));
 }

@@ -35,7 +35,7 @@ CurveRegistry& curves();
 /// `Curve::options` must list them too. @throws ConfigError when the name or a key is taken.
 template <class T>
 void register_curve(std::string_view name, CurveRegistry::Factory factory) {
-  expect_new_scheduler(name);
+  check_scheduler_name_is_new(name);
   own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
   curves().add(name, std::move(factory));
 }

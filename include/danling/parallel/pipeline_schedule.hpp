@@ -114,7 +114,7 @@ PipelineTimeline pipeline_timeline(std::vector<std::vector<PipelineSpan>> spans)
 /// dots are bubbles. The last line is the bubble.
 /// @param measured  drawn below the prediction, if set
 /// @param width     maximum number of characters per line; labels that do not fit are cut
-std::string pipeline_picture(const PipelinePlan& plan, const PipelineTimeline& predicted,
-                             const PipelineTimeline* measured = nullptr, std::int64_t width = 160);
+std::string draw_pipeline(const PipelinePlan& plan, const PipelineTimeline& predicted,
+                          const PipelineTimeline* measured = nullptr, std::int64_t width = 160);
 
 }  // namespace danling::inline v0::parallel

@@ -61,7 +61,7 @@ struct ShardOptions {
   bool offload = false;
   /// Number of shards of a window's batch, a power of two; 0: none. Adds the gradients of the shards along one tree, so
   /// that parameters have the same bits for any number of ranks. A rank computes neighbouring shards while
-  /// lacks_shards() is true, and calls end_shard() after each.
+  /// has_missing_shards() is true, and calls end_shard() after each.
   std::int64_t virtual_ranks = 0;
   /// Uses shared memory if all ranks of the group are on one machine and the parameters are on the host.
   bool shared_memory = true;
@@ -127,11 +127,11 @@ class ShardedModel {
   /// Takes the gradients of a shard's backward passes; with virtual ranks, call it after each shard of this rank.
   void end_shard();
   /// Returns whether a shard of this rank is missing; a missing shard counts as zeros.
-  bool lacks_shards() const;
+  bool has_missing_shards() const;
   /// The sum of squared gradients over all rows of all ranks, a float64 scalar on their device, for clipping. With
   /// virtual ranks it has the same bits for any number of ranks. Every rank must call it after finish_backward(). For
   /// parameters that other axes slice, it covers this rank's slice.
-  at::Tensor grad_norm_squares() const;
+  at::Tensor squared_grad_norm() const;
   /// Converts `outputs` of the module to `output_dtype` if it is floating.
   at::Tensor cast_outputs(const at::Tensor& outputs) const;
 

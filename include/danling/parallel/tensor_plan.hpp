@@ -63,7 +63,7 @@ void parallelize_module(torch::nn::Module& module, const ParallelContext& contex
 
 /// Applies only the rules, over `tensor`, to a model that has called its parallelize() and has the values of rank 0.
 /// @throws ConfigError as parallelize_module()
-void follow_plan(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan);
+void apply_plan(torch::nn::Module& module, const ParallelContext& context, const TensorParallelPlan& plan);
 
 /// Sums the gradients of a module's parameters over ranks, in the backward pass: for norms and other whole modules that
 /// work on a part of each sequence, as `sequence` does in a plan. @throws StateError for a sliced or sharded parameter.

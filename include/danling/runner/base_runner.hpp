@@ -18,13 +18,13 @@
 #include <danling/checkpoint/sharded.hpp>
 #include <danling/core/error.hpp>
 #include <danling/runner/callback.hpp>
+#include <danling/runner/detail/requests.hpp>
+#include <danling/runner/detail/time_limit.hpp>
 #include <danling/runner/mode.hpp>
 #include <danling/runner/plan.hpp>
-#include <danling/runner/requests.hpp>
 #include <danling/runner/results.hpp>
 #include <danling/runner/state.hpp>
 #include <danling/runner/stopped.hpp>
-#include <danling/runner/time_limit.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
@@ -56,7 +56,7 @@ class BaseRunner : public RunnerPlan {
   RunnerMode mode() const { return mode_; }
   /// The split in progress, or else the last one. train() clears it on return.
   const std::string& split() const { return split_; }
-  const ResultBook& results() const { return results_; }
+  const ResultHistory& results() const { return results_; }
   /// The average that evaluation uses in place of the trained weights: "ema", "swa", or empty.
   virtual std::string evaluated_average() const { return {}; }
   /// evaluated_average() at the time of the best result.
@@ -106,7 +106,7 @@ class BaseRunner : public RunnerPlan {
   /// so that a callback can read or write them; with `fsdp`, each rank otherwise holds some rows. Returns null where
   /// parameters are never sharded. All ranks call it between steps: in on_result, not in on_gradients.
   /// @param writes  keep changes to the parameters
-  virtual std::shared_ptr<void> whole_parameters(bool /*writes*/ = false) { return nullptr; }
+  virtual std::shared_ptr<void> gather_parameters(bool /*writes*/ = false) { return nullptr; }
 
   /// Adds a callback, which the runner then owns. Call it in the constructor of your class or before train():
   /// `add(MyCallback(...))`. @return the callback. @throws ConfigError when the name is taken
@@ -165,7 +165,7 @@ class BaseRunner : public RunnerPlan {
   void save_seed_checkpoint(const std::string& name = "seed");
   /// Waits until all saves are on disk, at most `checkpoint.wait_timeout` seconds. train() calls it at its end and
   /// before a stop. @throws CheckpointError on a timeout, or when the newest save under any name failed
-  void settle_checkpoints();
+  void wait_for_checkpoints();
   /// True when an earlier attempt finished the run and kept only the model (`checkpoint.last_save_model_only`), so that
   /// it cannot train further. Valid after initialize(), with `auto_resume`.
   bool is_finished() const;
@@ -285,7 +285,7 @@ class BaseRunner : public RunnerPlan {
   /// True when no step and no accumulation window is open; an event of a step may be in progress.
   virtual bool is_between_updates() const { return true; }
   /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
-  virtual void settle_counters() {}
+  virtual void synchronize_counters() {}
   virtual State dataloader_state() const = 0;
   /// Meters, metrics and losses of this rank in the middle of a pass; null outside of a pass. All ranks gather them for
   /// a save.
@@ -344,7 +344,7 @@ class BaseRunner : public RunnerPlan {
   class Setup;
 
   RunnerState state_;
-  ResultBook results_;
+  ResultHistory results_;
   CallbackList callbacks_;
   detail::Requests requests_;
   detail::TimeLimit time_limit_;

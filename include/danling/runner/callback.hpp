@@ -24,7 +24,7 @@
 namespace danling::inline v0 {
 
 class BaseRunner;
-class ResultBook;
+class ResultHistory;
 
 /// An event, with the runner that sends it. A callback may request a stop (request_stop), a save (request_save) or an
 /// evaluation (request_evaluation) at the end of the accumulation window, or end training (end_training) after the
@@ -49,7 +49,7 @@ struct RoundEvent : Event {
 struct ResultEvent : Event {
   std::int64_t index;  ///< of the epoch, from 0; or the step
   const Result& result;
-  const ResultBook& results;  ///< with this row
+  const ResultHistory& results;  ///< with this row
 };
 
 /// A loop over a split begins or ends.

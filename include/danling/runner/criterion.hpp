@@ -15,7 +15,7 @@
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/runner/model_output.hpp>
-#include <danling/tensors/loss_targets.hpp>
+#include <danling/tensors/detail/loss_targets.hpp>
 
 namespace danling::inline v0 {
 
@@ -58,8 +58,9 @@ class CriterionHandle {
 
   /// The loss of one micro-batch. @throws StateError when no criterion is assigned
   at::Tensor operator()(const at::Tensor& prediction, const at::Tensor& target) const {
-    check<StateError>(static_cast<bool>(function_), "runner.criterion",
-                      "expected a criterion, got none; assign `criterion`, or override train_step and evaluate_step");
+    detail::check<StateError>(
+        static_cast<bool>(function_), "runner.criterion",
+        "expected a criterion, got none; assign `criterion`, or override train_step and evaluate_step");
     return function_(prediction, target);
   }
 
@@ -132,14 +133,14 @@ class CriterionHandle {
                            requires detail::NnModule<typename C::element_type>;
                          }) {
       set(std::shared_ptr<typename C::element_type>(std::forward<T>(criterion)));
-    } else if constexpr (detail::PointsToNormalizer<C>) {
-      check<StateError>(criterion != nullptr, "runner.criterion", "expected a loss, got a null pointer");
+    } else if constexpr (detail::PointerToNormalizer<C>) {
+      detail::check<StateError>(criterion != nullptr, "runner.criterion", "expected a loss, got a null pointer");
       set_normalizer(criterion);
       function_ = [loss = C(std::forward<T>(criterion))](const at::Tensor& prediction, const at::Tensor& target) {
         return (*loss)(prediction, target);
       };
     } else if constexpr (detail::LossCallable<C>) {
-      if constexpr (detail::StatesNormalizer<C>) {
+      if constexpr (detail::HasNormalizer<C>) {
         set_normalizer(criterion);
       }
       function_ = std::forward<T>(criterion);
@@ -155,7 +156,7 @@ class CriterionHandle {
 
   template <class L>
   void set_losses(std::shared_ptr<L> losses) {
-    check<StateError>(losses != nullptr, "runner.criterion", "expected losses, got a null pointer");
+    detail::check<StateError>(losses != nullptr, "runner.criterion", "expected losses, got a null pointer");
     function_ = [losses](const at::Tensor& prediction, const at::Tensor& target) {
       if constexpr (detail::LossCallable<L>) {
         return (*losses)(prediction, target);
@@ -172,7 +173,7 @@ class CriterionHandle {
   void set(std::shared_ptr<Impl> impl) {
     static_assert(detail::LossModule<Impl> || detail::TypedLoss<Impl>,
                   "danling: the criterion's forward must take (prediction, target) and return a tensor");
-    check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
+    detail::check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
     set_normalizer(impl);
     module_ = impl;
     if constexpr (detail::LossModule<Impl>) {

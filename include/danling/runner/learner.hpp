@@ -18,7 +18,7 @@ namespace danling::inline v0 {
 
 namespace detail {
 struct GradientStats;
-class KeptBuffers;
+class BufferBackup;
 }  // namespace detail
 
 /// `model`, or one of `models` by name, with its optimizer, schedule and accumulation window. The runner creates
@@ -54,8 +54,8 @@ struct Learner {
   bool reads_flags_late = false;
   at::Tensor unread_flag = {};   ///< of the last update: non-zero if the device skipped it
   at::Tensor unread_skips = {};  ///< updates that the device skipped and that `updates` still counts
-  std::shared_ptr<detail::GradientStats> stats = {};  ///< null unless gradient norm or noise scale are logged
-  std::shared_ptr<detail::KeptBuffers> buffers = {};  ///< null unless a skipped update restores buffers
+  std::shared_ptr<detail::GradientStats> stats = {};   ///< null unless gradient norm or noise scale are logged
+  std::shared_ptr<detail::BufferBackup> buffers = {};  ///< null unless a skipped update restores buffers
 };
 
 }  // namespace danling::inline v0

@@ -15,9 +15,9 @@
 #include <c10/core/Device.h>
 
 #include <danling/core/error.hpp>
-#include <danling/runner/signature.hpp>
+#include <danling/runner/detail/signature.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/tree_values.hpp>
+#include <danling/tensors/detail/tree_values.hpp>
 
 namespace torch::nn {
 class Module;
@@ -148,7 +148,8 @@ class ModelHandle {
 
   /// Runs the model's `forward(Tensor)`. @throws StateError when the handle is empty or the forward takes another type
   at::Tensor operator()(const at::Tensor& input) const {
-    check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
+    danling::detail::check<StateError>(concept_ != nullptr, "runner.model",
+                                       "expected a model, got none; assign `model` first");
     return concept_->forward(input);
   }
   template <class I>
@@ -168,7 +169,8 @@ class ModelHandle {
     } else if constexpr (detail::TensorLike<I> && !std::same_as<I, at::Tensor>) {
       return forward<P>(static_cast<const at::Tensor&>(input));
     } else {
-      check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
+      danling::detail::check<StateError>(concept_ != nullptr, "runner.model",
+                                         "expected a model, got none; assign `model` first");
       if (typed_.fits<I, P>()) {
         if (output_dtype_ != at::ScalarType::Undefined) [[unlikely]] {
           return with_dtype(typed_.call<P>(concept_->get(), &input), output_dtype_);
@@ -205,8 +207,8 @@ class ModelHandle {
     } else if constexpr (detail::NnModule<T>) {
       return *shared<T>();
     } else {
-      check<StateError>(concept_ != nullptr && concept_->type() == typeid(T), "runner.model",
-                        "expected the type that was assigned, got another");
+      danling::detail::check<StateError>(concept_ != nullptr && concept_->type() == typeid(T), "runner.model",
+                                         "expected the type that was assigned, got another");
       return *static_cast<T*>(concept_->get());
     }
   }
@@ -277,7 +279,7 @@ class ModelHandle {
 
   template <class Impl>
   void set(std::shared_ptr<Impl> impl) {
-    check<StateError>(impl != nullptr, "runner.model", "expected a module, got an empty holder");
+    danling::detail::check<StateError>(impl != nullptr, "runner.model", "expected a module, got an empty holder");
     object_ = impl;
     type_ = &typeid(Impl);
     module_ = impl;
@@ -304,8 +306,9 @@ class ModelHandle {
     if constexpr (std::same_as<P, at::Tensor>) {
       return output.is_floating_point() ? output.to(dtype) : output;
     } else {
-      fail<StateError>("runner.model",
-                       "expected a model that returns one tensor with fsdp.mp_policy.output_dtype, got another type");
+      danling::detail::fail<StateError>(
+          "runner.model",
+          "expected a model that returns one tensor with fsdp.mp_policy.output_dtype, got another type");
     }
   }
 
@@ -318,8 +321,8 @@ class ModelHandle {
     if constexpr (detail::NnModule<Impl>) {
       found = std::dynamic_pointer_cast<Impl>(module_);
     }
-    check<StateError>(found != nullptr, "runner.model", "expected a ", typeid(Impl).name(), ", got ",
-                      type_ == nullptr ? "no torch::nn module" : type_->name());
+    danling::detail::check<StateError>(found != nullptr, "runner.model", "expected a ", typeid(Impl).name(), ", got ",
+                                       type_ == nullptr ? "no torch::nn module" : type_->name());
     return found;
   }
 

@@ -13,7 +13,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/entries.hpp>
+#include <danling/tensors/detail/entries.hpp>
 
 namespace danling::inline v0 {
 

@@ -11,8 +11,8 @@
 
 #include <danling/core/error.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/describe.hpp>
-#include <danling/tensors/entries.hpp>
+#include <danling/tensors/detail/describe.hpp>
+#include <danling/tensors/detail/entries.hpp>
 
 namespace danling::inline v0 {
 

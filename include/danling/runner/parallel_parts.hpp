@@ -81,7 +81,7 @@ std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<Sta
                                                            const ParallelConfig& config, std::int64_t micro_batches,
                                                            const ParallelContext& context,
                                                            parallel::PipelineOptions options);
-/// With `parallel.pipeline_picture`, logs once when each rank computed during a step, next to the plan.
+/// With `parallel.draw_pipeline`, logs once when each rank computed during a step, next to the plan.
 class PipelineDrawing {
  public:
   /// All ranks of a pipeline call it after each training step. @param micro_batches  of the step

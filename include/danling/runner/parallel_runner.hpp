@@ -174,7 +174,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
       return Base::train_step(batch);
     }
     const Micro micro = cut(batch);
-    const at::Tensor seed = this->open_backward();
+    const at::Tensor seed = this->begin_manual_backward();
     std::vector<at::Tensor> seeds;
     for (const double share : micro.shares) {
       seeds.push_back(seed.mul(share));
@@ -269,7 +269,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
 
   void measure(const StepOutput& out, B& batch) const {
     if (schedule_->has_last_stage()) {
-      this->feed_metrics(out.prediction, batch);
+      this->update_split_metrics(out.prediction, batch);
     }
   }
 

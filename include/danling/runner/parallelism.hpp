@@ -216,7 +216,7 @@ class Parallelism {
   /// The reason why steps cannot be recorded (compile.enable). Empty if they can: everything that backward() does
   /// besides the pass is then a host call of tape/observer.hpp. By default only steps of one process can. Called before
   /// each step.
-  virtual std::string why_not_recorded() const;
+  virtual std::string unrecordable_reason() const;
   /// Changes when recorded steps can no longer be replayed. Called before each step.
   virtual std::int64_t recording_version() const { return 0; }
   /// Called after all updates of a micro-batch, or before an average of whole values, on every rank that took part.

@@ -6,7 +6,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include <danling/runner/named_range.hpp>
+#include <danling/runner/detail/named_range.hpp>
 
 namespace danling::inline v0 {
 

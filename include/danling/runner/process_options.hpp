@@ -32,7 +32,7 @@ struct ParallelAxesConfig {
   void fields(Fields& f);
 };
 
-/// `parallel`: how processes divide the work. Not in DanLing: `virtual_ranks`, `tensor_plan`, `pipeline_picture`.
+/// `parallel`: how processes divide the work. Not in DanLing: `virtual_ranks`, `tensor_plan`, `draw_pipeline`.
 struct ParallelConfig {
   ParallelAxesConfig axes;
   std::optional<std::int64_t> virtual_ranks;  ///< shards of a global batch; the same bits for any number of processes
@@ -42,7 +42,7 @@ struct ParallelConfig {
   std::optional<std::int64_t> pipeline_n_microbatches;  ///< alternative to pipeline_microbatch_size
   /// Modules of each stage: names, separated by commas. One entry per stage.
   std::optional<std::vector<std::string>> module_fqns_per_model_part;
-  bool pipeline_picture = false;     ///< logs a drawing of the schedule
+  bool draw_pipeline = false;        ///< logs a drawing of the schedule
   bool allow_degree_change = false;  ///< allows resuming a run with other axes
   void fields(Fields& f);
 };

@@ -1,4 +1,4 @@
-// ResultBook: the results of a run by epoch (or step), and the best of them.
+// ResultHistory: the results of a run by epoch (or step), and the best of them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace danling::inline v0 {
 /// Results in the order in which they were appended. The score of a result is the number `score_name` of the split
 /// `score_split`. The metrics declare whether higher is better; otherwise lower is better for "loss", higher for all
 /// others. Of equal scores the latest is best; a NaN or infinite score is never best.
-class ResultBook {
+class ResultHistory {
  public:
   struct Row {
     std::int64_t index;
@@ -62,7 +62,7 @@ class ResultBook {
   const Row* saved_best() const;
 
   State state_dict() const;
-  /// @throws StateError for a state that is not one of ResultBook
+  /// @throws StateError for a state that is not one of ResultHistory
   void load_state_dict(const State& state);
 
  private:

@@ -125,7 +125,7 @@ struct SpikeConfig {
 /// Options of a loader. Unset: batch_size (`train_batch_size` for training splits, `val_batch_size` for others) and
 /// num_workers as the sample's type declares, or else 1 and 0; shuffle and drop_last true for training splits; others
 /// as in data::LoaderOptions.
-struct DataloaderOptions : Section {
+struct DataloaderOverrides : Section {
   std::optional<std::int64_t> batch_size, num_workers, prefetch_factor, snapshot_every_n_steps;
   std::optional<bool> shuffle, drop_last, pin_memory, persistent_workers, in_order;
   std::optional<data::Collation> collation;  ///< not in DanLing
@@ -133,11 +133,11 @@ struct DataloaderOptions : Section {
 };
 
 /// `dataloader`, with overrides by split: `dataloader.train.shuffle: false`.
-struct DataloaderConfig : DataloaderOptions {
-  std::map<std::string, DataloaderOptions> splits;
+struct DataloaderConfig : DataloaderOverrides {
+  std::map<std::string, DataloaderOverrides> splits;
   /// The options of one split: its overrides over the common options. A split with `num_workers: 0` does not inherit
   /// options that need workers.
-  DataloaderOptions for_split(const std::string& split) const;
+  DataloaderOverrides for_split(const std::string& split) const;
   void fields(Fields& f) override;
 };
 

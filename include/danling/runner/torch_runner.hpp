@@ -21,12 +21,12 @@
 #include <danling/data/to_dtype.hpp>
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
-#include <danling/runner/batch_parts.hpp>
-#include <danling/runner/batch_state.hpp>
+#include <danling/runner/detail/batch_parts.hpp>
+#include <danling/runner/detail/batch_state.hpp>
+#include <danling/runner/detail/step_batch.hpp>
 #include <danling/runner/infer_stream.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
-#include <danling/runner/step_batch.hpp>
 #include <danling/runner/step_output.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/tape/observer.hpp>
@@ -121,12 +121,12 @@ class BasicTorchRunner : public TorchRunnerBase {
     move_to_device(batch);
     StepOutput output = [&]() -> StepOutput {
       const auto context = train_context();
-      consult_teacher(batch);
+      compute_teacher_logits(batch);
       P prediction = predict(model, batch);
       at::Tensor loss = loss_of(prediction, batch);
       return {std::move(prediction), std::move(loss)};
     }();
-    feed_metrics(output.prediction, batch);
+    update_split_metrics(output.prediction, batch);
     backward(output.loss);
     step();
     return output;
@@ -140,13 +140,13 @@ class BasicTorchRunner : public TorchRunnerBase {
     StepOutput output = [&]() -> StepOutput {
       const auto context = forward_context();
       if (criterion) {
-        consult_teacher(batch);
+        compute_teacher_logits(batch);
       }
       P prediction = predict(evaluation_model(), batch);
       at::Tensor loss = criterion ? loss_of(prediction, batch) : at::Tensor();
       return {std::move(prediction), std::move(loss)};
     }();
-    feed_metrics(output.prediction, batch);
+    update_split_metrics(output.prediction, batch);
     return output;
   }
 
@@ -182,13 +182,13 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   void build_dataloaders() override {
-    check<ConfigError>(
+    detail::check<ConfigError>(
         !input_dtype() || data::HasToDtype<B>, "runner.build_dataloaders",
         "expected a batch type with to(at::ScalarType), or to_dtype(batch, at::ScalarType) in its namespace, "
         "for precision fp64, got a type with neither");
     for (const auto& [split, source] : datasets) {
-      check<ConfigError>(static_cast<bool>(source), "runner.build_dataloaders", "expected a dataset for split ",
-                         quote(split), ", got none");
+      detail::check<ConfigError>(static_cast<bool>(source), "runner.build_dataloaders", "expected a dataset for split ",
+                                 detail::quote(split), ", got none");
       if (!dataloaders.contains(split)) {
         dataloaders[split] =
             build_dataloader(source, loader_options(split, source.is_stream(), source.loader_defaults()));
@@ -214,15 +214,15 @@ class BasicTorchRunner : public TorchRunnerBase {
 
   /// Runs the `teacher` on the batch, for the loss `distill` in the next call of the criterion; without a teacher it
   /// does nothing. For custom steps: call it inside the forward context, before the criterion.
-  void consult_teacher(B& batch) const {
-    if (distills()) [[unlikely]] {
+  void compute_teacher_logits(B& batch) const {
+    if (has_distillation_loss()) [[unlikely]] {
       const c10::NoGradGuard no_grad;
       if constexpr (HasTensorOutput<P>) {
         set_teacher_logits(detail::output_tensor(predict(teacher, batch)));
       } else {
-        fail<StateError>("runner.distill",
-                         "expected a prediction with a tensor, the logits, got one without; declare "
-                         "model_output(prediction) in the namespace of its type");
+        detail::fail<StateError>("runner.distill",
+                                 "expected a prediction with a tensor, the logits, got one without; declare "
+                                 "model_output(prediction) in the namespace of its type");
       }
     }
   }
@@ -345,9 +345,9 @@ class BasicTorchRunner : public TorchRunnerBase {
       if constexpr (HasModelTarget<B>) {
         return criterion(prediction, model_target(std::as_const(batch)));
       } else {
-        fail<DataError>("runner.step",
-                        "expected a batch with a target, got a type without one; "
-                        "declare model_target(batch) in its namespace, or a criterion over the batch");
+        detail::fail<DataError>("runner.step",
+                                "expected a batch with a target, got a type without one; "
+                                "declare model_target(batch) in its namespace, or a criterion over the batch");
       }
     }
     set_prediction(prediction, batch);
@@ -355,24 +355,26 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   /// Updates the metrics of the split in progress, if any.
-  void feed_metrics(const P& prediction, B& batch) const {
+  void update_split_metrics(const P& prediction, B& batch) const {
     if (batch_metrics_ != nullptr) {
       set_prediction(prediction, batch);
       update_batch_metrics(batch);
     } else if (active_metrics() != nullptr) {
       if constexpr (!HasTensorOutput<P>) {
-        fail<StateError>("runner.update_metrics",
-                         "expected a prediction with a tensor for metrics of predictions and targets, got one "
-                         "without; declare model_output(prediction) in the namespace of its type, or use BatchMetrics");
+        detail::fail<StateError>(
+            "runner.update_metrics",
+            "expected a prediction with a tensor for metrics of predictions and targets, got one "
+            "without; declare model_output(prediction) in the namespace of its type, or use BatchMetrics");
       } else if constexpr (detail::HasTensorTarget<B>) {
         const at::Tensor& target = detail::target_tensor(batch);
         if (target.defined()) {
           update_metrics(detail::output_tensor(prediction), target);
         }
       } else {
-        fail<StateError>("runner.update_metrics",
-                         "expected a batch with a tensor to compare with for metrics of predictions and targets, got "
-                         "another target or none; use BatchMetrics over the batch");
+        detail::fail<StateError>(
+            "runner.update_metrics",
+            "expected a batch with a tensor to compare with for metrics of predictions and targets, got "
+            "another target or none; use BatchMetrics over the batch");
       }
     }
   }
@@ -421,6 +423,9 @@ class BasicTorchRunner : public TorchRunnerBase {
   BatchMetrics<B>* batch_metrics_ = nullptr;
   BatchLosses<B>* batch_losses_ = nullptr;
 };
+
+// Compiled once, in the library.
+extern template class BasicTorchRunner<Batch>;
 
 /// The runner over the default `Batch`.
 class TorchRunner : public BasicTorchRunner<Batch> {

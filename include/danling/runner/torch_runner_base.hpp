@@ -26,9 +26,9 @@
 #include <danling/runner/batch_report.hpp>
 #include <danling/runner/compile_options.hpp>
 #include <danling/runner/criterion.hpp>
+#include <danling/runner/detail/loop_state.hpp>
 #include <danling/runner/infer_stream.hpp>
 #include <danling/runner/learner.hpp>
-#include <danling/runner/loop_state.hpp>
 #include <danling/runner/metrics_handle.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/runner/parallelism.hpp>
@@ -97,8 +97,8 @@ class TorchRunnerBase : public BaseRunner {
   /// Trains to the boundary of the config (`epochs` or `steps`), with evaluations and saves in between.
   /// @param train_splits, evaluate_splits  names; empty: those of the config or of the data
   /// @throws ConfigError for an unknown split, Stopped after a requested stop is saved
-  const ResultBook& train(const std::vector<std::string>& train_splits = {},
-                          const std::vector<std::string>& evaluate_splits = {});
+  const ResultHistory& train(const std::vector<std::string>& train_splits = {},
+                             const std::vector<std::string>& evaluate_splits = {});
 
   /// Evaluates whole splits and logs the results; changes no training state. A split that also trains is read in the
   /// order of its epoch 0, without the records that `drop_last` excludes from training; it keeps its position.
@@ -155,7 +155,7 @@ class TorchRunnerBase : public BaseRunner {
   /// Ends the training that train_on_batch began: closes an open accumulation window, appends the averages to the
   /// results and waits for the last checkpoint. If it throws, as on a full disk, call it again.
   /// @throws StateError without training
-  const ResultBook& finish_training();
+  const ResultHistory& finish_training();
 
   /// The layers of all models with their parameters, and output shapes, memory and FLOPs of a forward pass: runs
   /// evaluate_step on the first batch of `split`, by default of the first training split. Changes only the position of
@@ -166,7 +166,7 @@ class TorchRunnerBase : public BaseRunner {
   /// build_optimizer runs, once.
   virtual NamedTensors iter_optimizer_named_parameters() const;
 
-  std::shared_ptr<void> whole_parameters(bool writes = false) override;
+  std::shared_ptr<void> gather_parameters(bool writes = false) override;
 
   State state_dict() override;
   void load_state_dict(const State& checkpoint) override;
@@ -196,7 +196,7 @@ class TorchRunnerBase : public BaseRunner {
 
   /// Call it instead of backward(loss), before the pass, in a train_step that computes gradients itself, as a pipeline
   /// does. Called when: train_step has its batch, once. @return the gradient of the micro-batch's loss
-  at::Tensor open_backward();
+  at::Tensor begin_manual_backward();
 
   /// One update: divides by the window's weights, clips, skips non-finite gradients if configured, steps optimizer and
   /// scheduler. Called when: step() reaches the end of a window. Synchronizes with the device once with `on_nonfinite`
@@ -222,7 +222,7 @@ class TorchRunnerBase : public BaseRunner {
   virtual std::int64_t step_variant() const { return 0; }
 
   /// True when the loss has a term against the logits of the `teacher`.
-  bool distills() const { return distills_; }
+  bool has_distillation_loss() const { return distills_; }
   /// Sets the logits for this term of the next loss.
   void set_teacher_logits(at::Tensor logits) const;
 
@@ -284,7 +284,7 @@ class TorchRunnerBase : public BaseRunner {
   State pass_state() const override;
   bool is_settled() const override;
   bool is_between_updates() const override;
-  void settle_counters() override;
+  void synchronize_counters() override;
   std::shared_ptr<void> expose_state(bool writes) override;
   ShardedState sharded_state(State state) const override;
   std::optional<ShardBox> shard_box(const std::string& path, at::IntArrayRef sizes) const override;

@@ -10,7 +10,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/detail/containers.hpp>
 
 namespace danling::inline v0 {
 

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
 #include <danling/formats/npy.hpp>
 #include <danling/formats/safetensors.hpp>
-#include <danling/formats/zip_reader.hpp>
 
-#include "records.hpp"
+#include <data/datasets/records.hpp>
 
 namespace danling::inline v0::data {
 

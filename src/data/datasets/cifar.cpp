@@ -10,9 +10,9 @@
 #include <ATen/ops/mul.h>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/mapped_file.hpp>
+#include <danling/formats/detail/mapped_file.hpp>
 
-#include "file_records.hpp"
+#include <data/datasets/file_records.hpp>
 
 namespace danling::inline v0::data {
 

@@ -17,7 +17,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/dataset_like.hpp>
 
-#include "formats/data_file.hpp"
+#include <formats/data_file.hpp>
 
 namespace danling::inline v0::data {
 

@@ -1,6 +1,6 @@
 #include <danling/data/datasets/json_lines.hpp>
 
-#include "formats/json_tree.hpp"
+#include <formats/json_tree.hpp>
 
 namespace danling::inline v0::data {
 

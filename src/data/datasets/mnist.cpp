@@ -9,7 +9,7 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/idx.hpp>
 
-#include "file_records.hpp"
+#include <data/datasets/file_records.hpp>
 
 namespace danling::inline v0::data {
 

@@ -1,4 +1,4 @@
-#include "records.hpp"
+#include <data/datasets/records.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "tensors/dtypes.hpp"
+#include <tensors/dtypes.hpp>
 
 namespace danling::inline v0::data {
 

@@ -13,8 +13,8 @@
 
 #include <danling/data/batch.hpp>
 #include <danling/data/dataset.hpp>
-#include <danling/formats/mapped_file.hpp>
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/mapped_file.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling::inline v0::data {
 

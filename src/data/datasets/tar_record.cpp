@@ -10,8 +10,8 @@
 #include <danling/data/datasets/tar_records.hpp>
 #include <danling/formats/npy.hpp>
 
-#include "formats/json_tree.hpp"
-#include "records.hpp"
+#include <data/datasets/records.hpp>
+#include <formats/json_tree.hpp>
 
 namespace danling::inline v0::data {
 

@@ -13,7 +13,7 @@
 #include <danling/data/permutation.hpp>
 #include <danling/data/random.hpp>
 #include <danling/data/throw_if_cancelled.hpp>
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 
 namespace danling::inline v0::data {
 

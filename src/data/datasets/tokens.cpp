@@ -9,7 +9,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "records.hpp"
+#include <data/datasets/records.hpp>
 
 namespace danling::inline v0::data {
 

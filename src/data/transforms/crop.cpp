@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/transforms/images.hpp"
+#include <data/transforms/images.hpp>
 
 namespace danling::inline v0::data::transforms {
 

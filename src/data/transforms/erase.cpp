@@ -9,8 +9,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
-#include "data/kernels.hpp"
-#include "data/transforms/images.hpp"
+#include <data/kernels.hpp>
+#include <data/transforms/images.hpp>
 
 namespace danling::inline v0::data::transforms {
 

@@ -1,4 +1,4 @@
-#include "data/transforms/images.hpp"
+#include <data/transforms/images.hpp>
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "data/transforms/images.hpp"
+#include <data/transforms/images.hpp>
 
 namespace danling::inline v0::data::transforms {
 

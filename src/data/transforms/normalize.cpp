@@ -5,8 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
-#include "data/kernels.hpp"
-#include "data/transforms/images.hpp"
+#include <data/kernels.hpp>
+#include <data/transforms/images.hpp>
 
 namespace danling::inline v0::data::transforms {
 

@@ -6,8 +6,8 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/where.h>
 
-#include "data/kernels.hpp"
-#include "data/transforms/images.hpp"
+#include <data/kernels.hpp>
+#include <data/transforms/images.hpp>
 
 namespace danling::inline v0::data::transforms::detail {
 

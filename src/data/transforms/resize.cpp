@@ -7,7 +7,7 @@
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/empty.h>
 
-#include "data/transforms/images.hpp"
+#include <data/transforms/images.hpp>
 
 namespace danling::inline v0::data::transforms {
 

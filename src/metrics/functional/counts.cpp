@@ -66,7 +66,7 @@ LabelRule label_rule(const MultilabelOptions& options, std::int64_t num_labels) 
   return label_rule(BinaryOptions{.threshold = options.threshold, .ignore_index = options.ignore_index}, num_labels);
 }
 
-RunningSumsPtr right_sums(const ClassRule& rule) {
+RunningSumsPtr correct_counts(const ClassRule& rule) {
   return sums_of_classes("right labels", rule, right_on_host, right_on_device, {2});
 }
 

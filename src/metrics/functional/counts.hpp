@@ -34,7 +34,7 @@ LabelRule label_rule(const BinaryOptions& options, std::int64_t num_labels = 1);
 LabelRule label_rule(const MultilabelOptions& options, std::int64_t num_labels);
 
 /// [2]: correctly predicted labels, and counted labels. Memory does not depend on the number of classes.
-RunningSumsPtr right_sums(const ClassRule& rule);
+RunningSumsPtr correct_counts(const ClassRule& rule);
 /// [3, num_classes]: correct predictions, predictions and targets of each class. A target among the `top_k` highest
 /// scores counts as predicted; otherwise the highest score is the prediction.
 RunningSumsPtr class_sums(const ClassRule& rule);
@@ -43,7 +43,7 @@ RunningSumsPtr confusion_sums(const ClassRule& rule);
 /// [num_labels, 2, 2]: rows are targets, columns predictions.
 RunningSumsPtr label_sums(const LabelRule& rule);
 
-/// The counts of right_sums as numbers, for a batch on the host.
+/// The counts of correct_counts as numbers, for a batch on the host.
 struct RightCount {
   std::int64_t right = 0;
   std::int64_t counted = 0;

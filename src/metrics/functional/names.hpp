@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 namespace danling::inline v0::metrics::detail {
 

@@ -188,19 +188,19 @@ MetricValue ratio_on_device(const at::Tensor& counts, const RatioMetric& metric,
   return nan_without_items(averaging.nan_without_weight ? mean : mean.masked_fill(weight.eq(0), 0.0));
 }
 
-MetricValue right_share(const RightCount& count, double scale, double offset) {
+MetricValue correct_share(const RightCount& count, double scale, double offset) {
   return MetricValue::sum(static_cast<double>(count.right) * scale + static_cast<double>(count.counted) * offset,
                           count.counted);
 }
 
-MetricValue right_share(const at::Tensor& right_and_counted, double scale, double offset) {
+MetricValue correct_share(const at::Tensor& right_and_counted, double scale, double offset) {
   if (!right_and_counted.is_cpu()) {
     const at::Tensor counted = right_and_counted[1];
     const at::Tensor right = right_and_counted[0].to(at::kDouble);
     return MetricValue::sum(scale == 1.0 && offset == 0.0 ? right : right.mul(scale).add_(counted, offset), counted);
   }
   const auto* data = right_and_counted.const_data_ptr<std::int64_t>();
-  return right_share(RightCount{data[0], data[1]}, scale, offset);
+  return correct_share(RightCount{data[0], data[1]}, scale, offset);
 }
 
 MetricFunc binary_ratio(std::string name, const RatioMetric& metric, bool exact, bool higher_is_better,
@@ -233,7 +233,7 @@ MetricFunc multiclass_ratio(std::string name, const RatioMetric& metric, const A
 
 MetricFunc multiclass_share(std::string name, double scale, double offset, bool higher_is_better,
                             const ClassRule& rule) {
-  const RunningSumsPtr sums = right_sums(rule);
+  const RunningSumsPtr sums = correct_counts(rule);
   return {.name = std::move(name),
           .sums = {sums},
           .labels_only = true,
@@ -241,8 +241,8 @@ MetricFunc multiclass_share(std::string name, double scale, double offset, bool 
           .compute = [=](const MetricState& state) {
             // Avoids the allocations of a tensor at each step of a stream.
             return !state.has(sums) && state.preds().defined() && state.preds().is_cpu()
-                       ? right_share(right_of_batch(state.preds(), state.targets(), rule), scale, offset)
-                       : right_share(state.sums(sums), scale, offset);
+                       ? correct_share(right_of_batch(state.preds(), state.targets(), rule), scale, offset)
+                       : correct_share(state.sums(sums), scale, offset);
           }};
 }
 

@@ -55,7 +55,7 @@ inline MetricValue ratio_of(const at::Tensor& counts, const RatioMetric& metric,
 }
 
 /// The share of correct labels times `scale` plus `offset`, as a sum over the counted labels.
-MetricValue right_share(const at::Tensor& right_and_counted, double scale = 1.0, double offset = 0.0);
+MetricValue correct_share(const at::Tensor& right_and_counted, double scale = 1.0, double offset = 0.0);
 
 // The metrics. `exact` if binary and multilabel micro are a share of all counted labels.
 
@@ -65,7 +65,7 @@ MetricFunc multilabel_ratio(std::string name, const RatioMetric& metric, const A
                             bool higher_is_better, std::int64_t num_labels, const MultilabelOptions& options);
 MetricFunc multiclass_ratio(std::string name, const RatioMetric& metric, const Averaging& averaging,
                             bool higher_is_better, const ClassRule& rule);
-/// right_share as a metric.
+/// correct_share as a metric.
 MetricFunc multiclass_share(std::string name, double scale, double offset, bool higher_is_better,
                             const ClassRule& rule);
 

@@ -1,4 +1,4 @@
-#include "tensors/nested/along.hpp"
+#include <tensors/nested/along.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 
-#include "tensors/nested/rows.hpp"
+#include <tensors/nested/rows.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -8,10 +8,10 @@
 #include <danling/core/format.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/impl.hpp"
-#include "tensors/nested/rows.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/impl.hpp>
+#include <tensors/nested/rows.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -8,9 +8,9 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 
-#include "tensors/nested/blocks.hpp"
-#include "tensors/nested/fused_attention.hpp"
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/blocks.hpp>
+#include <tensors/nested/fused_attention.hpp>
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensors/nested/blocks.hpp"
+#include <tensors/nested/blocks.hpp>
 
 #include <algorithm>
 #include <numeric>

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,11 +1,11 @@
-#include "tensors/nested/broadcast.hpp"
+#include <tensors/nested/broadcast.hpp>
 
 #include <algorithm>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include "tensors/nested/blocks.hpp"
+#include <tensors/nested/blocks.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

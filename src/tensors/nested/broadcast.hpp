@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "tensors/nested/call.hpp"
+#include <tensors/nested/call.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "tensors/nested/call.hpp"
+#include <tensors/nested/call.hpp>
 
 namespace danling::inline v0::detail {
 

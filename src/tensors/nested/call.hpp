@@ -14,7 +14,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -6,7 +6,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::detail {
 

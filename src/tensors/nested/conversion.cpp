@@ -9,9 +9,9 @@
 #include <danling/core/format.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/construction.hpp"
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/construction.hpp>
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0 {
 namespace {

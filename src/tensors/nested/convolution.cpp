@@ -11,7 +11,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,7 +1,7 @@
 // Tensors of the shape of a nested one.
 #include <ATen/ops/full.h>
 
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

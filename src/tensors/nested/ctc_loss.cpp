@@ -3,9 +3,9 @@
 
 #include <ATen/ops/ctc_loss.h>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensors/nested/deferred.hpp"
+#include <tensors/nested/deferred.hpp>
 
 #include <algorithm>
 #include <utility>

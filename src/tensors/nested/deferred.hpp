@@ -13,7 +13,7 @@
 #include <c10/core/Stream.h>
 #include <c10/util/DimVector.h>
 
-#include "tensors/nested/ragged.hpp"
+#include <tensors/nested/ragged.hpp>
 
 namespace danling::inline v0::detail {
 

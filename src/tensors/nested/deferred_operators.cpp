@@ -1,10 +1,10 @@
-#include "tensors/nested/deferred_operators.hpp"
+#include <tensors/nested/deferred_operators.hpp>
 
 #include <string_view>
 #include <utility>
 
-#include "tensors/nested/fused_attention.hpp"
-#include "tensors/nested/regroup.hpp"
+#include <tensors/nested/fused_attention.hpp>
+#include <tensors/nested/regroup.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -4,8 +4,8 @@
 #include <functional>
 #include <optional>
 
-#include "tensors/nested/blocks.hpp"
-#include "tensors/nested/call.hpp"
+#include <tensors/nested/blocks.hpp>
+#include <tensors/nested/call.hpp>
 
 namespace danling::inline v0::detail {
 

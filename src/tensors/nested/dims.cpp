@@ -1,10 +1,10 @@
 // Dimensions of size 1: squeeze and unsqueeze, expand and repeat.
 #include <algorithm>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/broadcast.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/broadcast.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/boxed_kernels.hpp"
-#include "tensors/nested/deferred_operators.hpp"
-#include "tensors/nested/operators.hpp"
+#include <tensors/boxed_kernels.hpp>
+#include <tensors/nested/deferred_operators.hpp>
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -5,8 +5,8 @@
 #include <ATen/ops/cdist.h>
 #include <ATen/ops/tensordot.h>
 
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -6,7 +6,7 @@
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/stack.h>
 
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "tensors/nested/broadcast.hpp"
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/broadcast.hpp>
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

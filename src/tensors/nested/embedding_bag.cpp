@@ -1,7 +1,7 @@
 // embedding_bag: one bag per sequence.
 #include <utility>
 
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

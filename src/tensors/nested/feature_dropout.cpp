@@ -4,8 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
-#include "tensors/nested/broadcast.hpp"
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/broadcast.hpp>
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

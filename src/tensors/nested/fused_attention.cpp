@@ -1,4 +1,4 @@
-#include "tensors/nested/fused_attention.hpp"
+#include <tensors/nested/fused_attention.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -25,9 +25,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "tensors/nested/blocks.hpp"
-#include "tensors/nested/product.hpp"
-#include "tensors/nested/scores.hpp"
+#include <tensors/nested/blocks.hpp>
+#include <tensors/nested/product.hpp>
+#include <tensors/nested/scores.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

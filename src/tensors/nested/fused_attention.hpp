@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "tensors/nested/ragged.hpp"
+#include <tensors/nested/ragged.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -15,7 +15,7 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/nested/deferred.hpp"
+#include <tensors/nested/deferred.hpp>
 
 namespace torch::autograd {
 struct Node;

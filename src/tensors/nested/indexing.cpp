@@ -6,10 +6,10 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/index_put.h>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/shapes.hpp"
-#include "tensors/nested/token_index.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/shapes.hpp>
+#include <tensors/nested/token_index.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

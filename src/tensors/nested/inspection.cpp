@@ -1,5 +1,5 @@
 // Detaching a tensor, and replacing its data in set_data().
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <ATen/ops/cat.h>
 
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/rows.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/rows.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -7,8 +7,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,8 +1,8 @@
 // Losses over valid positions: padding of plain targets is ignored, and means divide by the number of valid targets.
 #include <utility>
 
-#include "tensors/nested/broadcast.hpp"
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/broadcast.hpp>
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -5,9 +5,9 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 
-#include "tensors/nested/deferred_operators.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/product.hpp"
+#include <tensors/nested/deferred_operators.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/product.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -8,8 +8,8 @@
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
-#include "tensors/nested/construction.hpp"
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/construction.hpp>
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -98,8 +98,9 @@ NestedTensor::NestedTensor(std::initializer_list<at::Tensor> elements)
                                                                       : make(std::vector<at::Tensor>(elements), {})) {}
 
 NestedTensor::NestedTensor(at::Tensor nested) : at::Tensor(std::move(nested)) {
-  check<DataError>(is_nested(*this), "nested_tensor.constructor", "expected a NestedTensor, got ",
-                   defined() ? danling::concat("a tensor of shape (", join(sizes()), ")") : "an undefined tensor");
+  check<DataError>(
+      is_nested(*this), "nested_tensor.constructor", "expected a NestedTensor, got ",
+      defined() ? danling::detail::concat("a tensor of shape (", join(sizes()), ")") : "an undefined tensor");
 }
 
 at::Tensor NestedTensor::tensor() const {

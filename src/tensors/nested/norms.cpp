@@ -4,8 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
 
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/segments.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/segments.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tensors/nested/call.hpp"
+#include <tensors/nested/call.hpp>
 
 namespace danling::inline v0::detail {
 

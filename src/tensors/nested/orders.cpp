@@ -1,9 +1,9 @@
 // Reordering of positions, per sequence along ragged dimensions: flip, roll, rot90.
 #include <algorithm>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -59,7 +59,7 @@ void call_flip(Call& call) {
   call.finish(self);
 }
 
-void call_roll(Call& call) {
+void wait_for_all_ranks(Call& call) {
   at::Tensor self = call.tensor("self");
   const auto shifts = *call.integers("shifts"), dims = *call.integers("dims");
   if (dims.empty()) {
@@ -112,7 +112,7 @@ void call_rot90(Call& call) {
 
 void add_orders(OperatorTable& table) {
   table.add(Way::offsets, call_flip, {"flip", "fliplr", "flipud"});
-  table.add(Way::offsets, call_roll, {"roll"});
+  table.add(Way::offsets, wait_for_all_ranks, {"roll"});
   table.add(Way::offsets, call_rot90, {"rot90"});
 }
 

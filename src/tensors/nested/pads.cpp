@@ -4,10 +4,10 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/rows.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/rows.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensors/nested/part_rows.hpp"
+#include <tensors/nested/part_rows.hpp>
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tensors/nested/blocks.hpp"
+#include <tensors/nested/blocks.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

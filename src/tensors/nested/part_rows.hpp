@@ -1,7 +1,7 @@
 // Conversion between rows of whole elements and rows of their parts: tokens with heads, heads with tokens.
 #pragma once
 
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,5 +1,5 @@
 // Operators on the last, static dimensions of each token: linear layers, layer norms, embeddings.
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

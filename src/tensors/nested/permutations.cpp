@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/rows.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/rows.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

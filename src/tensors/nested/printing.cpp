@@ -12,7 +12,7 @@
 #include <danling/core/format.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -157,16 +157,16 @@ std::string text_of_element(const at::Tensor& element) {
   std::string out = text_of(shown, NumberFormat(shown), 4, shortened);
   const at::ScalarType type = element.scalar_type();
   if (element.numel() == 0 && element.dim() > 1) {
-    out = danling::concat("[], size=(", join(element.sizes()), ")");
+    out = danling::detail::concat("[], size=(", join(element.sizes()), ")");
   }
   if (!element.is_cpu()) {
-    out += danling::concat(", device='", element.device().str(), "'");
+    out += danling::detail::concat(", device='", element.device().str(), "'");
   }
   const bool plain = element.numel() == 0
                          ? type == at::get_default_dtype_as_scalartype()
                          : type == at::get_default_dtype_as_scalartype() || type == at::kLong || type == at::kBool;
   if (!plain) {
-    out += danling::concat(", dtype=torch.", name_in_python(type));
+    out += danling::detail::concat(", dtype=torch.", name_in_python(type));
   }
   return out;
 }

@@ -1,4 +1,4 @@
-#include "tensors/nested/product.hpp"
+#include <tensors/nested/product.hpp>
 
 #include <algorithm>
 #include <cmath>

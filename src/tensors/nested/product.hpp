@@ -1,7 +1,7 @@
 // Matrix products of the elements of two nested tensors.
 #pragma once
 
-#include "tensors/nested/blocks.hpp"
+#include <tensors/nested/blocks.hpp>
 
 namespace danling::inline v0::detail {
 

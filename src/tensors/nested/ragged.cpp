@@ -1,4 +1,4 @@
-#include "tensors/nested/ragged.hpp"
+#include <tensors/nested/ragged.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -10,7 +10,7 @@
 #include <ATen/ops/rnn_tanh.h>
 #include <ATen/ops/tensor.h>
 
-#include "tensors/nested/operators.hpp"
+#include <tensors/nested/operators.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

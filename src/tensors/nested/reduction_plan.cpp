@@ -1,4 +1,4 @@
-#include "tensors/nested/reduction_plan.hpp"
+#include <tensors/nested/reduction_plan.hpp>
 
 #include <algorithm>
 #include <memory>

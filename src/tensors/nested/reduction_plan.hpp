@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "tensors/nested/call.hpp"
-#include "tensors/nested/segments.hpp"
+#include <tensors/nested/call.hpp>
+#include <tensors/nested/segments.hpp>
 
 namespace danling::inline v0::detail {
 

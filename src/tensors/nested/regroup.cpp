@@ -1,4 +1,4 @@
-#include "tensors/nested/regroup.hpp"
+#include <tensors/nested/regroup.hpp>
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // Splits each element of a batch into several elements of the same sizes, and merges them: sequences and their heads.
 #pragma once
 
-#include "tensors/nested/part_rows.hpp"
-#include "tensors/nested/ragged.hpp"
+#include <tensors/nested/part_rows.hpp>
+#include <tensors/nested/ragged.hpp>
 
 namespace danling::inline v0::detail {
 

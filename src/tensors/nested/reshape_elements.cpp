@@ -4,8 +4,8 @@
 #include <numeric>
 #include <optional>
 
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/views.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/views.hpp>
 
 namespace danling::inline v0::detail {
 

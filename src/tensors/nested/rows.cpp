@@ -1,4 +1,4 @@
-#include "tensors/nested/rows.hpp"
+#include <tensors/nested/rows.hpp>
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tensors/nested/scores.hpp"
+#include <tensors/nested/scores.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

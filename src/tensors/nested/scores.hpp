@@ -1,7 +1,7 @@
 // Softmax of attention scores: elements that are ragged along the normalized dimension.
 #pragma once
 
-#include "tensors/nested/blocks.hpp"
+#include <tensors/nested/blocks.hpp>
 
 namespace danling::inline v0::detail {
 

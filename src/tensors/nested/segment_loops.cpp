@@ -1,4 +1,4 @@
-#include "tensors/nested/segment_loops.hpp"
+#include <tensors/nested/segment_loops.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
-#include "tensors/nested/segments.hpp"
+#include <tensors/nested/segments.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,5 +1,5 @@
 // Reductions of groups of rows: our loops on the CPU, LibTorch's index kernels elsewhere.
-#include "tensors/nested/segments.hpp"
+#include <tensors/nested/segments.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tensors/nested/segment_loops.hpp"
+#include <tensors/nested/segment_loops.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

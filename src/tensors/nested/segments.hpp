@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tensors/nested/impl.hpp"
+#include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,7 +1,7 @@
 // Helpers of operators that change shapes.
 #pragma once
 
-#include "tensors/nested/call.hpp"
+#include <tensors/nested/call.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,10 +1,10 @@
 // Selection along one dimension: slice, select, narrow, index_select, unbind, diff.
 #include <ATen/ops/cat.h>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/rows.hpp"
-#include "tensors/nested/shapes.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/rows.hpp>
+#include <tensors/nested/shapes.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,7 +1,7 @@
 // softmax and log_softmax: packed along a static dimension, per sequence along a ragged one.
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/reduction_plan.hpp"
-#include "tensors/nested/scores.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/reduction_plan.hpp>
+#include <tensors/nested/scores.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

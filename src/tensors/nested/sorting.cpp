@@ -8,8 +8,8 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/reduction_plan.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/reduction_plan.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -1,5 +1,5 @@
 // Indexing of single tokens by index tensors over the batch and all ragged dimensions; nonzero.
-#include "tensors/nested/token_index.hpp"
+#include <tensors/nested/token_index.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -11,9 +11,9 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/rows.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/rows.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "tensors/nested/call.hpp"
+#include <tensors/nested/call.hpp>
 
 namespace danling::inline v0::detail {
 

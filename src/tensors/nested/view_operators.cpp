@@ -1,8 +1,8 @@
 // Operators that reshape: view, reshape, flatten and similar.
-#include "tensors/nested/along.hpp"
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/shapes.hpp"
-#include "tensors/nested/views.hpp"
+#include <tensors/nested/along.hpp>
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/shapes.hpp>
+#include <tensors/nested/views.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,12 +1,12 @@
-#include "tensors/nested/views.hpp"
+#include <tensors/nested/views.hpp>
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 
-#include "tensors/nested/operators.hpp"
-#include "tensors/nested/regroup.hpp"
+#include <tensors/nested/operators.hpp>
+#include <tensors/nested/regroup.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

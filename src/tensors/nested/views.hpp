@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "tensors/nested/call.hpp"
+#include <tensors/nested/call.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -11,7 +11,7 @@
 
 #include <danling/data/batch.hpp>
 #include <danling/data/dataset.hpp>
-#include <danling/formats/mapped_file.hpp>
+#include <danling/formats/detail/mapped_file.hpp>
 
 namespace danling::inline v0::data {
 

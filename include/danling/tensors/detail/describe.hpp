@@ -11,7 +11,7 @@
 
 #include <danling/state/state.hpp>
 #include <danling/tensors/batch_size.hpp>
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/detail/containers.hpp>
 
 namespace danling::inline v0::detail {
 

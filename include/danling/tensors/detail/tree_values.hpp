@@ -12,7 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/state/state.hpp>
-#include <danling/tensors/entries.hpp>
+#include <danling/tensors/detail/entries.hpp>
 
 namespace danling::inline v0::detail {
 

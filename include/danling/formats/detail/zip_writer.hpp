@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 #include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {

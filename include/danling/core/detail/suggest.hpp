@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace danling::inline v0 {
+namespace danling::inline v0::detail {
 
 /// Returns the number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
@@ -17,4 +17,10 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
 /// Returns `; did you mean 'x'?` with the nearest candidate, or an empty string.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
+}  // namespace danling::inline v0::detail
+
+#ifdef DANLING_SOURCES  // the library's own files name it without `detail`
+namespace danling::inline v0 {
+using detail::did_you_mean;
 }  // namespace danling::inline v0
+#endif

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include <danling/data/batch_reader.hpp>
+#include <danling/data/detail/batch_reader.hpp>
 #include <danling/data/source.hpp>
 #include <danling/state/state.hpp>
 

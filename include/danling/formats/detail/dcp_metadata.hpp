@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -17,13 +17,13 @@ std::int64_t count_targets(const at::Tensor& target, std::int64_t ignore_index);
 
 /// A loss with the functions `normalizer` and `ignore_index`, or a pointer to one.
 template <class L>
-concept StatesNormalizer = requires(const L& loss, const at::Tensor& target) {
+concept HasNormalizer = requires(const L& loss, const at::Tensor& target) {
   { loss.normalizer(target) } -> std::convertible_to<std::optional<std::int64_t>>;
   { loss.ignore_index() } -> std::convertible_to<std::optional<std::int64_t>>;
 };
 template <class L>
-concept PointsToNormalizer = requires(const L& loss) {
-  requires StatesNormalizer<std::remove_cvref_t<decltype(*loss)>>;
+concept PointerToNormalizer = requires(const L& loss) {
+  requires HasNormalizer<std::remove_cvref_t<decltype(*loss)>>;
 };
 
 template <class Kind>
@@ -35,9 +35,9 @@ bool is_mean(const Kind&) {
 /// Returns the target value that the loss ignores, if it has one.
 template <class L>
 std::optional<std::int64_t> ignore_index_of(const L& loss) {
-  if constexpr (StatesNormalizer<L>) {
+  if constexpr (HasNormalizer<L>) {
     return loss.ignore_index();
-  } else if constexpr (PointsToNormalizer<L>) {
+  } else if constexpr (PointerToNormalizer<L>) {
     return loss->ignore_index();
   } else if constexpr (requires {
                          { loss->options.ignore_index() } -> std::convertible_to<std::int64_t>;
@@ -52,9 +52,9 @@ std::optional<std::int64_t> ignore_index_of(const L& loss) {
 /// ignored targets.
 template <class L>
 std::optional<std::int64_t> loss_normalizer(const L& loss, const at::Tensor& target) {
-  if constexpr (StatesNormalizer<L>) {
+  if constexpr (HasNormalizer<L>) {
     return loss.normalizer(target);
-  } else if constexpr (PointsToNormalizer<L>) {
+  } else if constexpr (PointerToNormalizer<L>) {
     return loss->normalizer(target);
   } else {
     if (!target.defined()) {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -17,7 +17,7 @@
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/detail/containers.hpp>
 
 namespace danling::inline v0::detail {
 

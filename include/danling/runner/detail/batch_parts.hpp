@@ -16,8 +16,8 @@
 #include <danling/runner/criterion.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/describe.hpp>
-#include <danling/tensors/entries.hpp>
+#include <danling/tensors/detail/describe.hpp>
+#include <danling/tensors/detail/entries.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
 namespace danling::inline v0::detail {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <danling/formats/checksum.hpp>
+#include <danling/formats/detail/checksum.hpp>
 #include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {

@@ -10,7 +10,7 @@
 
 #include <danling/data/batch.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/detail/containers.hpp>
 
 namespace danling::inline v0::detail {
 

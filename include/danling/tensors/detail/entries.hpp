@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include <danling/state/state.hpp>
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/detail/containers.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include <danling/formats/dcp_file.hpp>
-#include <danling/formats/dcp_manifest.hpp>
-#include <danling/formats/dcp_metadata.hpp>
-#include <danling/formats/tensor_record.hpp>
+#include <danling/formats/detail/dcp_file.hpp>
+#include <danling/formats/detail/dcp_manifest.hpp>
+#include <danling/formats/detail/dcp_metadata.hpp>
+#include <danling/formats/detail/tensor_record.hpp>
 
 namespace danling::inline v0::formats {
 

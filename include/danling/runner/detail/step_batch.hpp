@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <danling/runner/batch_tensors.hpp>
+#include <danling/runner/detail/batch_tensors.hpp>
 #include <danling/tape/observer.hpp>
 
 namespace danling::inline v0::detail {

@@ -27,7 +27,7 @@ auto shared_batches(T source) {
   if constexpr (DatasetLike<pointee_of<T>>) {
     return make_dataset(std::move(source));
   } else if constexpr (SharedStream<T>) {
-    check<StateError>(source != nullptr, "data.stream", "expected a stream, got an empty pointer");
+    danling::detail::check<StateError>(source != nullptr, "data.stream", "expected a stream, got an empty pointer");
     return std::shared_ptr<typename decltype(stream_interface(source.get()))::type>(std::move(source));
   } else {
     return make_stream(std::move(source));

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <danling/data/dataset_like.hpp>
-#include <danling/data/declared.hpp>
+#include <danling/data/detail/declared.hpp>
 #include <danling/data/uncollate.hpp>
 
 namespace danling::inline v0::data {
