@@ -95,7 +95,7 @@ def check_include(path, quoted, target):
         if header not in COMMON and module != "":
             yield f"{module} includes danling/{header}, which includes everything"
     elif other not in EDGES:
-        yield f"{target} belongs to no module that check_sources.py knows"
+        yield f"{target} belongs to no module in EDGES of check_sources.py"
     elif module != "" and other != module and other not in EDGES.get(module, ()):
         yield f"{module} must not include {other} ({target}); it may include: {', '.join(sorted(EDGES.get(module, ()))) or 'nothing'}"
 
@@ -131,7 +131,7 @@ def check_file(path, text):
             yield MAX_LINES, f"{len(lines)} lines; a file has one subject and at most {MAX_LINES}"
         module = module_of(path)
         if module and module not in EDGES:
-            yield 1, f"{module} is no module that check_sources.py knows"
+            yield 1, f"{module} is not a module in EDGES of check_sources.py"
     if text and not text.endswith("\n"):
         yield len(lines), "no newline at the end"
 

@@ -49,7 +49,7 @@ class Edges(unittest.TestCase):
         self.assertEqual(complaints("include/danling/danling.hpp", "#include <danling/runner/run.hpp>"), [])
 
     def test_an_unknown_module_is_named(self):
-        self.assertEqual(complaints("src/misc/x.cpp"), ["misc is no module that check_sources.py knows"])
+        self.assertEqual(complaints("src/misc/x.cpp"), ["misc is not a module in EDGES of check_sources.py"])
 
 
 class UsingDeclarations(unittest.TestCase):

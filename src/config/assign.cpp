@@ -333,7 +333,7 @@ void Assignment::assign_free(const FieldSpec& spec, const std::string& path, std
   ConfigTree* at = spec.free_tree();
   for (std::string_view left = rest;;) {
     check<ConfigError>(at->is_map() || at->is_null(), "config.parse", "expected a mapping for ", quote(path),
-                       " to hold the key ", quote(rest), ", got ", inline_yaml(*at), " (", origin_.at(line), ")");
+                       " with the key ", quote(rest), ", got ", inline_yaml(*at), " (", origin_.at(line), ")");
     const auto dot = left.find('.');
     at = &(*at)[left.substr(0, dot)];
     if (dot == std::string_view::npos) break;

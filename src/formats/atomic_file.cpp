@@ -76,7 +76,7 @@ void AtomicFile::check_system(int error, std::string_view what) {
 
 void AtomicFile::begin_write(std::size_t bytes) {
   check<CheckpointError>(!finished_, "checkpoint.write", "expected no more bytes after finish, got ", bytes);
-  check<CheckpointError>(!failed_, "checkpoint.write", "expected no use after an error, got one (file ",
+  check<CheckpointError>(!failed_, "checkpoint.write", "expected no call after an error, got one (file ",
                          quote(target_.string()), ")");
   size_ += bytes;
 }

@@ -162,7 +162,8 @@ void DcpFile::take_hashes() {
     return;
   }
   const auto refuse = [&](const auto& expected) {
-    fail<CheckpointError>("checkpoint.read", "expected ", expected, ", got others (file ", quote(path().string()), ")");
+    fail<CheckpointError>("checkpoint.read", "expected ", expected, ", got invalid data (file ", quote(path().string()),
+                          ")");
   };
   const auto size = get_little<std::uint64_t>(end, 16);
   if (size < 32 || size > file_.size() - kDcpEnd) {

@@ -49,7 +49,7 @@ std::string write_dcp_manifest(const DcpManifest& manifest) {
 
 DcpManifest read_dcp_manifest(std::string_view text, std::string_view source) {
   const auto refuse = [&](const auto& expected) {
-    fail<CheckpointError>("checkpoint.read", "expected ", expected, ", got others (", source, ")");
+    fail<CheckpointError>("checkpoint.read", "expected ", expected, ", got invalid data (", source, ")");
   };
   const std::size_t end = text.rfind(kHashMember);
   if (end == std::string_view::npos ||

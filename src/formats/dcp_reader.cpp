@@ -132,7 +132,7 @@ DcpReader::DcpReader(std::filesystem::path directory)
   if (manifest_) {
     for (const auto& file : manifest_->files) {
       check<CheckpointError>(file.name != dcp_metadata_name || file.hash == hash128(std::as_bytes(std::span(text))),
-                             "checkpoint.read", "expected the hash of the manifest, got another one (file ",
+                             "checkpoint.read", "expected the hash in the manifest, got another hash (file ",
                              quote(path.string()), ")");
     }
   }
@@ -180,7 +180,7 @@ DcpFile& DcpReader::open(const std::string& name) {
                                        [&](const auto& other) { return other.name == name; });
       check<CheckpointError>(
           listed != manifest_->files.end() && listed->size == opened->size() && opened->hash() == listed->hash,
-          "checkpoint.read", "expected the file that the manifest lists, got another one (file ",
+          "checkpoint.read", "expected the file that the manifest lists, got another file (file ",
           quote(opened->path().string()), ")");
     }
     file = std::move(opened);
@@ -212,7 +212,7 @@ const DcpReader::Source& DcpReader::source_of(const DcpEntry& entry, std::size_t
     const TensorRecord& record = archive.tree().tensor();
     const ZipEntry& stored = archive.storage_record(record.storage);
     if (record.dtype != entry.dtype || record.sizes != chunk.sizes) {
-      fail(entry, "expected the dtype and the sizes of the metadata, got other ones in the archive");
+      fail(entry, "expected the dtype and sizes of the metadata, got different ones in the archive");
     }
     if (is_dense(record) && !stored.deflated) {
       made->offset =
@@ -342,7 +342,7 @@ void DcpReader::read(const DcpEntry& entry, std::uint64_t offset, std::span<std:
     for (; d < entry.sizes.size(); ++d) {
       const auto size = static_cast<std::uint64_t>(entry.sizes[d]);
       if (size == 0) {
-        fail(entry, "expected a range inside of the tensor, got one of an empty tensor");
+        fail(entry, "expected a range inside the tensor, got a range of an empty tensor");
       }
       inner /= size;
       first[d] = static_cast<std::int64_t>(rest / inner);

@@ -83,7 +83,7 @@ void DcpReader::add_tree(const RecordTree& described) {
   const DcpEntry& own = *find(dcp_tree_name);
   const auto need = [&](bool sound) {
     if (!sound) {
-      fail(own, "expected values and places of tensors, got others");
+      fail(own, "expected values and keys of tensors, got invalid data");
     }
   };
   const RecordTree* values = described.is_map() ? described.find("values") : nullptr;
@@ -154,7 +154,7 @@ void DcpReader::add_python_tree() {
       }
     }
     if (!at->is_null()) {
-      fail(entry, "expected a place without a value, got one with another value");
+      fail(entry, "expected a key without a value, got one that already has a value");
     }
     *at = std::move(value);
   }

@@ -247,7 +247,7 @@ void decode_jpeg(std::string_view bytes, const ImageDecodeOptions& options, cons
   }
   const ImageInfo info = info_of(state);
   check<DataError>(!state.decompress.arith_code, "formats.image",
-                   "expected a JPEG with Huffman codes, got one with arithmetic coding, which is not read");
+                   "expected a JPEG with Huffman codes, got one with arithmetic coding, which is not supported");
   check_pixels(info, bytes.size(), most_pixels_per_byte, options, "JPEG");
   const PixelLayout layout = choose_layout(state.decompress, options.channels);
   if (!start(state)) {

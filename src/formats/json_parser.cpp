@@ -205,7 +205,7 @@ void JsonParser::escape() {
     at_ += pair ? 2 : 0;
     const std::uint32_t low = pair ? hex() : 0;
     if (low < 0xdc00 || low >= 0xe000) {
-      refuse(begin, "expected JSON, got a surrogate that is no half of a pair");
+      refuse(begin, "expected JSON, got a lone surrogate");
     }
     code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
   }

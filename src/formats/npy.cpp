@@ -143,7 +143,7 @@ class NpyHeader {
   void descr() {
     spaces();
     if (at_ < text_.size() && (text_[at_] == '[' || text_[at_] == '(')) {
-      refuse("expected an array of numbers, got one of structures; save each field as an array of its own");
+      refuse("expected an array of numbers, got one of structures; save each field as a separate array");
     }
     const std::string_view name = string();
     const auto unknown = [&] {

@@ -15,7 +15,7 @@ void PickleObjects::push_global(std::string_view module, std::string_view name) 
   }
   if (!found) {
     refuse("plain values and tensors, got the global ", quote(concat(module.substr(0, 200), ".", name.substr(0, 200))),
-           ", which is not read");
+           ", which is not supported");
   }
   push_entry(Kind::global, globals_, *found);
 }

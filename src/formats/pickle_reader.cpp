@@ -75,7 +75,7 @@ class PickleReader : private PickleObjects {
       if (!constant(op) && !collection(op) && !memory(op) && !object(op)) {
         const std::string_view name = pickle::refused_name(byte);
         name.empty() ? refuse("a pickle opcode, got byte ", byte)
-                     : refuse("an opcode for plain values, got ", name, ", which is not read");
+                     : refuse("an opcode for plain values, got ", name, ", which is not supported");
       }
     }
   }

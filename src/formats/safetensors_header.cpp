@@ -263,8 +263,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
       fail<CheckpointError>("checkpoint.read", parts..., " (", source, ", tensor ", quote(entry.name), ")");
     };
     if (entry.offset != next) {
-      refuse("expected tensors one after another, got one at offset ", entry.offset, " of the data after ", next,
-             " bytes");
+      refuse("expected contiguous tensors, got one at offset ", entry.offset, " of the data after ", next, " bytes");
     }
     if (entry.bytes > data - next) {
       refuse("expected data of ", data, " bytes, got a tensor of ", entry.bytes, " bytes at offset ", next);

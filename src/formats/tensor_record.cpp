@@ -53,10 +53,11 @@ std::string check_view(const TensorRecord& record, std::uint64_t storage_bytes) 
     return concat("as many strides as sizes, got ", record.strides.size(), " and ", record.sizes.size());
   }
   if (record.requires_grad && !may_require_grad(record.dtype)) {
-    return concat("a floating-point or complex tensor where a gradient is required, got ", dtype_name(record.dtype));
+    return concat("a floating-point or complex dtype for a tensor that requires a gradient, got ",
+                  dtype_name(record.dtype));
   }
   if (record.conjugate && record.dtype < DType::complex32) {
-    return concat("a complex tensor where it is conjugated, got ", dtype_name(record.dtype));
+    return concat("a complex dtype for a conjugated tensor, got ", dtype_name(record.dtype));
   }
   // Counts of elements have 63 bits, as in LibTorch; an overflow makes the view invalid.
   std::int64_t count = 1;

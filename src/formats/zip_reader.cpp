@@ -217,7 +217,7 @@ void ZipReader::locate(ZipEntry& entry, std::uint64_t limit) const {
   if (get_little<std::uint32_t>(header, 0) != zip::local_signature || name_size != entry.name.size() ||
       header.compare(zip::local_size, entry.name.size(), entry.name) != 0 || !sizes_agree ||
       get_little<std::uint16_t>(header, 8) != (entry.deflated ? zip::method_deflated : zip::method_stored)) {
-    fail(entry, "expected the entry's own header to agree with the directory, got another one");
+    fail(entry, "expected a local header that agrees with the directory, got another header");
   }
   entry.data_offset = entry.header_offset + zip::local_size + name_size + get_little<std::uint16_t>(header, 28);
   if (entry.data_offset > limit || entry.stored_size > limit - entry.data_offset) {
@@ -228,8 +228,8 @@ void ZipReader::locate(ZipEntry& entry, std::uint64_t limit) const {
     fail(entry, concat("expected a stored entry of ", entry.stored_size, " bytes, got a claim of ", entry.size));
   }
   if (entry.deflated && entry.size / kMaxRatio > entry.stored_size) {
-    fail(entry, concat("expected ", entry.stored_size, " deflated bytes to hold what they claim, got a claim of ",
-                       entry.size));
+    fail(entry, concat("expected ", entry.stored_size,
+                       " deflated bytes to inflate to at most 1032 times as many, got a claim of ", entry.size));
   }
 }
 

@@ -154,7 +154,7 @@ MetricsLog::~MetricsLog() {
 void MetricsLog::append(const MetricsLine& line) {
   for (const auto& entry : line.metrics) {
     check<MetricError>(std::find(own_keys.begin(), own_keys.end(), entry.name) == own_keys.end(), "metrics_log.append",
-                       "expected a metric named other than the line's own keys (split, mode, epoch, global_step, "
+                       "expected a metric without a reserved name (split, mode, epoch, global_step, "
                        "iteration, telemetry), got ",
                        quote(entry.name));
   }

@@ -242,7 +242,7 @@ fs::path Workspace::next_attempt() const {
 }
 
 void Workspace::require_open(std::string_view operation) const {
-  check<StateError>(is_open(), operation, "expected an open workspace, got one that is not; call open() first");
+  check<StateError>(is_open(), operation, "expected an open workspace, got a closed one; call open() first");
 }
 
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {

@@ -389,8 +389,8 @@ TEST_CASE("danling sweep: a directory belongs to one sweep, and one process at a
   file = sweep_file(dir, "method: random\ntrials: 3\nscore: val.acc\nparameters: {x: {uniform: [0.2, 0.9]}}\n");
   const auto other = run_sweep(dir, file, {"--", program});
   CHECK(other.code == 2);
-  CHECK_THAT(other.err, ContainsSubstring("expected the parameters of the sweep that '" + (dir / "sweep").string() +
-                                          "' holds, got others: trial-000 had "));
+  CHECK_THAT(other.err, ContainsSubstring("expected the parameters of the sweep in '" + (dir / "sweep").string() +
+                                          "', got others: trial-000 had "));
   CHECK_THAT(
       run_sweep(dir, file, {"--", program, "--more"}).err,
       ContainsSubstring("got another program: [\"" + program + "\",\"--more\"] instead of [\"" + program + "\"]"));

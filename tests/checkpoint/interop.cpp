@@ -181,11 +181,11 @@ TEST_CASE("load_file: one Python list under two names becomes two equal lists", 
 
 TEST_CASE("load_file: refuses other globals by name", "[checkpoint]") {
   const auto forbidden = golden("forbidden").string();
-  CHECK(
-      error_of<danling::CheckpointError>([&] { danling::load_file(forbidden); }) ==
-      "[checkpoint.read] expected plain values and tensors, got the global 'pathlib.PurePosixPath', which is not read "
-      "(file '" +
-          forbidden + "', record 'checkpoint_forbidden/data.pkl', byte 16)");
+  CHECK(error_of<danling::CheckpointError>([&] { danling::load_file(forbidden); }) ==
+        "[checkpoint.read] expected plain values and tensors, got the global 'pathlib.PurePosixPath', which is not "
+        "supported "
+        "(file '" +
+            forbidden + "', record 'checkpoint_forbidden/data.pkl', byte 16)");
 }
 
 TEST_CASE("save_file: what is written reads back bit for bit, twice with the same bytes", "[checkpoint]") {

@@ -301,13 +301,13 @@ TEST_CASE("load_sharded: damage, missing files and saves that were not completed
   contains(error_in([&](const fs::path& copy) { flip(copy / "__1_0.distcp", 150000); }),
            ": the file is damaged (file '" + (directory.path() / "copy/__1_0.distcp").string() + "')");
   contains(error_in([&](const fs::path& copy) { flip(copy / "__0_0.distcp", -40); }),
-           "expected hashes that match their own hash, got others (file '");
+           "expected hashes that match their own hash, got invalid data (file '");
   contains(error_in([&](const fs::path& copy) { flip(copy / "__0_0.distcp", -1); }),
            "expected the file that the manifest lists, got another one");
   contains(error_in([&](const fs::path& copy) { flip(copy / ".metadata", 40); }),
            "expected the hash of the manifest, got another one");
   contains(error_in([&](const fs::path& copy) { flip(copy / "manifest.json", 60); }),
-           "expected a manifest that ends with the hash of its text, got others");
+           "expected a manifest that ends with the hash of its text, got invalid data");
   contains(error_in([&](const fs::path& copy) { fs::resize_file(copy / "__1_0.distcp", 100); }),
            "bytes as the manifest lists it, got 100 bytes");
   contains(error_in([&](const fs::path& copy) { fs::remove(copy / "__1_0.distcp"); }),
@@ -333,8 +333,8 @@ TEST_CASE("load_sharded: metadata with other classes is refused by name, and run
   CHECK(error_with(std::string("\x80\x02"
                                "cos\nsystem\n(X\x02\0\0\0lstR.",
                                24)) ==
-        "[checkpoint.read] expected plain values and tensors, got the global 'os.system', which is not read (" + file +
-            ", byte 2)");
+        "[checkpoint.read] expected plain values and tensors, got the global 'os.system', which is not supported (" +
+            file + ", byte 2)");
   CHECK(error_with("\x80\x02}.") ==
         "[checkpoint.read] expected an object of the class Metadata, got a map (" + file + ")");
   const auto corpus = fs::path(DANLING_SOURCE_DIR) / "tests/fuzz/corpus/dcp_metadata";

@@ -229,7 +229,7 @@ TEST_CASE("ConfigTree: a field of any mapping, which sources add to, is kept wit
   CHECK(error_of<ConfigError>([&] { danling::load_text(read, "engine: [1]", "d.yaml"); }) ==
         "[config.parse] expected a mapping, text or null for 'engine', got a list (file 'd.yaml', line 1)");
   CHECK(error_of<ConfigError>([&] { danling::apply(read, "engine.size", "1"); }) ==
-        "[config.parse] expected a mapping for 'engine' to hold the key 'size', got file.json (command line)");
+        "[config.parse] expected a mapping for 'engine' with the key 'size', got file.json (command line)");
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ TEST_CASE("AtomicFile: a full disk is told once, and spoils the new file only", 
     CHECK(error_of<CheckpointError>([&] { file.write(fault_content(100000)); }) ==
           "[checkpoint.write] expected to write '" + path + "', got errno 28 (No space left on device)");
     fault_plan.room = SIZE_MAX;  // room again: the file has a hole in what it should hold
-    const std::string refused = "[checkpoint.write] expected no use after an error, got one (file '" + path + "')";
+    const std::string refused = "[checkpoint.write] expected no call after an error, got one (file '" + path + "')";
     CHECK(error_of<CheckpointError>([&] { file.write("more"); }) == refused);
     CHECK(error_of<CheckpointError>([&] { file.finish(); }) == refused);
     CHECK(error_of<CheckpointError>([&] { file.commit(); }) == refused);
@@ -151,7 +151,7 @@ TEST_CASE("AtomicFile: after a failed sync nothing makes the file sound", "[form
           "[checkpoint.write] expected to " + what + " '" + path + "', got errno 5 (Input/output error)");
     // The system tells a lost write once; the next sync would succeed.
     CHECK(error_of<CheckpointError>([&] { file.commit(); }) ==
-          "[checkpoint.write] expected no use after an error, got one (file '" + path + "')");
+          "[checkpoint.write] expected no call after an error, got one (file '" + path + "')");
   };
   attempt(fault_plan.sync_error, "bring to disk");
   attempt(fault_plan.close_error, "close");

@@ -97,8 +97,8 @@ TEST_CASE("parse_json: messages say what is there, what belongs there, and the c
   CHECK(json_error("\"a\xff\"") == prefix("byte that is not UTF-8: 0xff (line 1, column 3)"));
   CHECK(json_error("\"a\tb\"") == prefix("control character inside of a string: '\\x09' (line 1, column 3)"));
   CHECK(json_error("\"\\x\"") == prefix("'\\' without a character to escape (line 1, column 2)"));
-  CHECK(json_error("\"\\ud800x\"") == prefix("surrogate that is no half of a pair (line 1, column 2)"));
-  CHECK(json_error("\"\\udc00\"") == prefix("surrogate that is no half of a pair (line 1, column 2)"));
+  CHECK(json_error("\"\\ud800x\"") == prefix("lone surrogate (line 1, column 2)"));
+  CHECK(json_error("\"\\udc00\"") == prefix("lone surrogate (line 1, column 2)"));
   CHECK(json_error("\"\\u12g4\"") == prefix("'g4\"' where a hexadecimal digit belongs (line 1, column 6)"));
   CHECK(json_error("[-1e999]") == prefix("number that float64 does not hold: -1e999 (line 1, column 2)"));
 }

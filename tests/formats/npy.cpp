@@ -94,7 +94,7 @@ TEST_CASE("parse_npy: refuses elements that tensors do not have, by name", "[for
   CHECK(error(array("<i3", "(1,)", 3)) == start + "elements of an unknown type: '<i3' (file 'a.npy')");
   CHECK(error(array("", "(1,)", 3)) == start + "elements of an unknown type: '' (file 'a.npy')");
   CHECK(error(npy("{'descr': [('a', '<i4'), ('b', '<f4')], 'fortran_order': False, 'shape': (1,), }", "12345678")) ==
-        "[data.npy] expected an array of numbers, got one of structures; save each field as an array of its own (file "
+        "[data.npy] expected an array of numbers, got one of structures; save each field as a separate array (file "
         "'a.npy')");
 }
 

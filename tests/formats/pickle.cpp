@@ -126,14 +126,15 @@ TEST_CASE("write_pickle: values that Python could not read are named by their pa
 
 TEST_CASE("read_pickle: globals that could run code are refused by name, wherever they stand", "[formats]") {
   CHECK(pickle_error(kProto + "cos\nsystem\n" + py_text("true") + "\x85R.") ==
-        "[checkpoint.read] expected plain values and tensors, got the global 'os.system', which is not read (pickle, "
+        "[checkpoint.read] expected plain values and tensors, got the global 'os.system', which is not supported "
+        "(pickle, "
         "byte 2)");
   CHECK(refusal("\x80\x04" + py_text("builtins") + py_text("eval") + "\x93.") ==
-        "plain values and tensors, got the global 'builtins.eval', which is not read (pickle, byte 24)");
+        "plain values and tensors, got the global 'builtins.eval', which is not supported (pickle, byte 24)");
   CHECK(refusal(kProto + "ctorch\nload\n.") ==
-        "plain values and tensors, got the global 'torch.load', which is not read (pickle, byte 2)");
+        "plain values and tensors, got the global 'torch.load', which is not supported (pickle, byte 2)");
   CHECK(refusal(kProto + "ctorch\n\n.") ==
-        "plain values and tensors, got the global 'torch.', which is not read (pickle, byte 2)");
+        "plain values and tensors, got the global 'torch.', which is not supported (pickle, byte 2)");
   CHECK(refusal(kProto + "ctorch\nFloatStorage\n)R.") == "a function that makes a value, got a type (pickle, byte 23)");
   CHECK(refusal(kProto + "ctorch\nfloat32\n.") ==
         "plain values and tensors, got a global as a value (pickle, byte 17)");
@@ -141,13 +142,13 @@ TEST_CASE("read_pickle: globals that could run code are refused by name, whereve
 
 TEST_CASE("read_pickle: opcodes beyond plain values are refused by name", "[formats]") {
   CHECK(refusal(kProto + "(ios\nsystem\n.") ==
-        "an opcode for plain values, got INST, which is not read (pickle, byte 3)");
+        "an opcode for plain values, got INST, which is not supported (pickle, byte 3)");
   CHECK(refusal(kProto + "K\x01"
-                         "0.") == "an opcode for plain values, got POP, which is not read (pickle, byte 4)");
+                         "0.") == "an opcode for plain values, got POP, which is not supported (pickle, byte 4)");
   CHECK(refusal(kProto + "))}\x92.") ==
-        "an opcode for plain values, got NEWOBJ_EX, which is not read (pickle, byte 5)");
+        "an opcode for plain values, got NEWOBJ_EX, which is not supported (pickle, byte 5)");
   CHECK(refusal(kProto + "ctorch\nSize\n)\x81.") == "a class of dicts, got another global (pickle, byte 15)");
-  CHECK(refusal(kProto + "I1\n.") == "an opcode for plain values, got INT, which is not read (pickle, byte 2)");
+  CHECK(refusal(kProto + "I1\n.") == "an opcode for plain values, got INT, which is not supported (pickle, byte 2)");
   CHECK(refusal(kProto + "\xfe.") == "a pickle opcode, got byte 254 (pickle, byte 2)");
   CHECK(refusal("\x80\x09N.") == "pickle protocol 2 to 5, got 9 (pickle, byte 0)");
   CHECK(refusal(kProto + "]N b.") == "a pickle opcode, got byte 32 (pickle, byte 4)");

@@ -139,7 +139,8 @@ TEST_CASE("PthReader: says what is missing or of another kind", "[formats]") {
   CHECK(archive_error({{"a/data.pkl",
                         "\x80\x02"
                         "cposix\nsystem\n."}}) ==
-        "[checkpoint.read] expected plain values and tensors, got the global 'posix.system', which is not read (file "
+        "[checkpoint.read] expected plain values and tensors, got the global 'posix.system', which is not supported "
+        "(file "
         "'x.pth', record 'a/data.pkl', byte 2)");
 }
 

@@ -372,7 +372,7 @@ TEST_CASE("SafetensorsReader: refuses data with overlaps, gaps, or another lengt
   const auto offsets = [](const std::string& first, const std::string& second, std::size_t data) {
     return refusal("{" + tensor("a", "U8", "2", first) + "," + tensor("b", "U8", "2", second) + "}", data);
   };
-  const std::string apart = "[checkpoint.read] expected tensors one after another, got one at offset ";
+  const std::string apart = "[checkpoint.read] expected contiguous tensors, got one at offset ";
   CHECK(offsets("0,2", "1,3", 4) == apart + "1 of the data after 2 bytes (file 'x', tensor 'b')");
   CHECK(offsets("0,2", "0,2", 4) == apart + "0 of the data after 2 bytes (file 'x', tensor 'b')");
   CHECK(offsets("2,4", "3,5", 5) == apart + "2 of the data after 0 bytes (file 'x', tensor 'a')");

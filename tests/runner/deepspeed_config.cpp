@@ -245,7 +245,7 @@ TEST_CASE("deepspeed: a file, the command line, and both", "[runner][deepspeed]"
   RunnerConfig text;
   text.deepspeed = "ds.json";
   CHECK(error_of<ConfigError>([&] { danling::apply(text, "deepspeed.zero_optimization.stage", "3"); }) ==
-        "[config.parse] expected a mapping for 'deepspeed' to hold the key 'zero_optimization.stage', got ds.json "
+        "[config.parse] expected a mapping for 'deepspeed' with the key 'zero_optimization.stage', got ds.json "
         "(command line)");
   CHECK(error_of_options("--deepspeed", "[1]") ==
         "[config.parse] expected a mapping, text or null for 'deepspeed', got a list (command line)");

@@ -197,7 +197,7 @@ TEST_CASE("MetricsLog: a metric named like a key of the line is refused", "[tele
                       .metrics = metrics,
                       .telemetry = {}});
         }) ==
-        "[metrics_log.append] expected a metric named other than the line's own keys (split, mode, epoch, "
+        "[metrics_log.append] expected a metric without a reserved name (split, mode, epoch, "
         "global_step, iteration, telemetry), got 'epoch'");
   CHECK(read_file(dir / "metrics.jsonl").empty());
 }

@@ -323,7 +323,7 @@ TEST_CASE("Workspace: metadata holds the config's texts and the code's state", "
   code.dirty = true;
   code.diff = "--- a/x\n+++ b/x\n";
   CHECK(error_of<danling::StateError>([&] { workspace.write_metadata("", "", "", code); }) ==
-        "[workspace.write_metadata] expected an open workspace, got one that is not; call open() first");
+        "[workspace.write_metadata] expected an open workspace, got a closed one; call open() first");
   workspace.open(false);
   workspace.write_metadata("full: 1\n", "canonical: 2\n", "diff: 3\n", code);
   const auto folder = workspace.dir() / "metadata";
