@@ -197,7 +197,7 @@ TEST_CASE("danling runs ls: sorts, filters and limits", "[apps]") {
   fs::create_directories(dir / "empty");
   CHECK(run_danling({"runs", "ls", (dir / "empty").string()}).err ==
         "[danling runs] expected runs below '" + (dir / "empty").string() +
-            "', got none; name the directory that is workspace_root of the runs\n");
+            "', got none; give the workspace_root of the runs\n");
 }
 
 TEST_CASE("danling runs ls: a thousand runs, damaged ones among them, each by a name of its own", "[apps]") {

@@ -274,7 +274,7 @@ TEST_CASE("danling sweep: as many trials run as their measured memory leaves roo
   const auto file = sweep_file(dir, "score: val.acc\nparameters: {x: [0.1, 0.2, 0.3, 0.4]}\n");
   const auto result = run_sweep(dir, file, {"--jobs", "4", "--memory", "100MiB", "--", program});
   CHECK(result.code == 0);
-  CHECK_THAT(result.out, ContainsSubstring("[sweep] memory: a trial takes "));
+  CHECK_THAT(result.out, ContainsSubstring("[sweep] memory: a trial needs "));
   CHECK(lines_of(dir / "counts") == std::vector<std::string>(4, "1"));
   CHECK(sweep_json(dir).at("trials")[0].at("peak_bytes") > 60000000);
 }
@@ -345,8 +345,7 @@ TEST_CASE("danling sweep: errors of the file name file and key", "[apps]") {
   CHECK(error(random + "{x: {uniform: [2, 2]}}\n") ==
         head + "parameters.x.uniform to be a range whose low end is below its high end, got '[2, 2]'");
   CHECK(error(random + "{x: {log_uniform: [0, 1]}}\n") ==
-        head +
-            "parameters.x.log_uniform to be a range of positive numbers, of which there are logarithms, got '[0, 1]'");
+        head + "parameters.x.log_uniform to be a range of positive numbers, which have logarithms, got '[0, 1]'");
   CHECK(error(random + "{x: {int: [0.5, 2]}}\n") ==
         head + "parameters.x.int to be two whole numbers, [low, high], got '[0.5, 2]'");
   CHECK(

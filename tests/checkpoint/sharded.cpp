@@ -303,9 +303,9 @@ TEST_CASE("load_sharded: damage, missing files and saves that were not completed
   contains(error_in([&](const fs::path& copy) { flip(copy / "__0_0.distcp", -40); }),
            "expected hashes that match their own hash, got invalid data (file '");
   contains(error_in([&](const fs::path& copy) { flip(copy / "__0_0.distcp", -1); }),
-           "expected the file that the manifest lists, got another one");
+           "expected the file that the manifest lists, got another file");
   contains(error_in([&](const fs::path& copy) { flip(copy / ".metadata", 40); }),
-           "expected the hash of the manifest, got another one");
+           "expected the hash in the manifest, got another hash");
   contains(error_in([&](const fs::path& copy) { flip(copy / "manifest.json", 60); }),
            "expected a manifest that ends with the hash of its text, got invalid data");
   contains(error_in([&](const fs::path& copy) { fs::resize_file(copy / "__1_0.distcp", 100); }),

@@ -298,8 +298,8 @@ TEST_CASE("sinks: one that always fails ends nothing and is reported once", "[ru
   runner.train();
   CHECK(runner.state().train.global_step == 14);
   runner.close();
-  CHECK(warnings == std::vector<std::string>{"mine: [mine.write] expected a network, got none; training continues, its "
-                                             "records wait in memory",
+  CHECK(warnings == std::vector<std::string>{"mine: [mine.write] expected a network, got none; training continues and "
+                                             "keeps records in memory",
                                              "mine: 13 records could not be written"});
 }
 
