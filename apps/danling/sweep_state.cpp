@@ -123,17 +123,19 @@ void SweepState::load() {
   try {
     const Json identity = identity_of(spec_);
     for (const auto& [key, value] : identity.items()) {
-      danling::check<ConfigError>(json.at(key) == value, kWhere, "expected the sweep in ", quote(dir_.string()),
-                                  ", got another ", key, ": ", value.dump(), " instead of ", json.at(key).dump(), hint);
+      danling::detail::check<ConfigError>(json.at(key) == value, kWhere, "expected the sweep in ", quote(dir_.string()),
+                                          ", got another ", key, ": ", value.dump(), " instead of ",
+                                          json.at(key).dump(), hint);
     }
     const auto& stored = json.at("trials");
-    danling::check<ConfigError>(stored.size() <= trials_.size(), kWhere, "expected at least the ", stored.size(),
-                                " trials of the sweep in ", quote(dir_.string()), ", got ", trials_.size(), hint);
+    danling::detail::check<ConfigError>(stored.size() <= trials_.size(), kWhere, "expected at least the ",
+                                        stored.size(), " trials of the sweep in ", quote(dir_.string()), ", got ",
+                                        trials_.size(), hint);
     for (std::size_t i = 0; i < stored.size(); ++i) {
-      danling::check<ConfigError>(stored[i].at("values") == json_of(trials_[i].values), kWhere,
-                                  "expected the parameters of the sweep in ", quote(dir_.string()),
-                                  ", got others: ", trials_[i].name(), " had ", stored[i].at("values").dump(), ", now ",
-                                  json_of(trials_[i].values).dump(), hint);
+      danling::detail::check<ConfigError>(stored[i].at("values") == json_of(trials_[i].values), kWhere,
+                                          "expected the parameters of the sweep in ", quote(dir_.string()),
+                                          ", got others: ", trials_[i].name(), " had ", stored[i].at("values").dump(),
+                                          ", now ", json_of(trials_[i].values).dump(), hint);
       read_trial(stored[i], trials_[i]);
     }
   } catch (const Json::exception& failure) {

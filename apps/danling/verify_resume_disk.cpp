@@ -108,7 +108,7 @@ std::string DiskCheck::problem(std::int64_t saves) {
         return danling::detail::concat("the name ", path, " that is damaged: ", error.what());
       }
       if (!saves_.contains(target)) {
-        return danling::concat("the name ", path, " of ", target, ", which is missing or incomplete");
+        return danling::detail::concat("the name ", path, " of ", target, ", which is missing or incomplete");
       }
       continue;
     }

@@ -168,9 +168,10 @@ TEST_CASE("ZipReader: bombs are refused by what they claim and by what they hold
   CHECK(zip_error(hand_zip({modest})) == "[checkpoint.read] expected 10 bytes, got more (file 'x.zip', record 'a')");
   HandEntry boastful = deflated("a", "tiny");
   boastful.size = 0xfffffff0;
-  CHECK(zip_error(hand_zip({boastful})) == danling::concat("[checkpoint.read] expected ", boastful.data.size(),
-                                                           " deflated bytes to inflate to at most 1032 times as many, "
-                                                           "got a claim of 4294967280 (file 'x.zip', record 'a')"));
+  CHECK(zip_error(hand_zip({boastful})) ==
+        danling::detail::concat("[checkpoint.read] expected ", boastful.data.size(),
+                                " deflated bytes to inflate to at most 1032 times as many, "
+                                "got a claim of 4294967280 (file 'x.zip', record 'a')"));
   HandEntry fake = stored("a", "tiny");
   fake.size = 0xfffffff0;
   CHECK(zip_error(hand_zip({fake})) ==
