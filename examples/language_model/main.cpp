@@ -1,0 +1,142 @@
+// A small GPT learns Shakespeare's sonnets letter by letter, and writes some lines at the end.
+//
+//   language_model                                        a loss of 1.85 on held-out sonnets in ten seconds
+//   language_model --epochs 20 --temperature 0.5
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include <torch/torch.h>
+
+#include <danling/danling.hpp>
+
+namespace dl = danling;
+namespace nn = torch::nn;
+
+constexpr std::int64_t num_letters = 128;  // ASCII
+
+struct GptConfig : dl::RunnerConfig {
+  std::string file = SONNETS;
+  std::int64_t width = 64, heads = 4, layers = 2, length = 64, sample = 300;
+  double temperature = 0.7;
+
+  GptConfig() {
+    seed = 1031;
+    num_threads = 1;
+    epochs = 6;
+    dataloader.batch_size = 8;
+    optim.type = "adamw";
+    optim.lr = 1e-2;
+    sched.type = "cosine";
+    sched.scaling = "numerical";
+    max_grad_norm = 1.0;
+  }
+
+  void fields(dl::Fields& f) override {
+    f("file", file, "text to learn").non_semantic();
+    f("width", width, "features of a letter");
+    f("heads", heads, "attention heads");
+    f("layers", layers, "blocks");
+    f("length", length, "letters that the model sees");
+    f("sample", sample, "letters to write at the end").non_semantic();
+    f("temperature", temperature, "divides the logits of the letters to write").non_semantic();
+  }
+};
+
+struct BlockImpl : nn::Module {
+  explicit BlockImpl(const GptConfig& config) : heads(config.heads) {
+    const std::int64_t width = config.width;
+    norm1 = register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({width})));
+    norm2 = register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({width})));
+    qkv = register_module("qkv", nn::Linear(width, 3 * width));
+    out = register_module("out", nn::Linear(width, width));
+    mlp =
+        register_module("mlp", nn::Sequential(nn::Linear(width, 4 * width), nn::GELU(), nn::Linear(4 * width, width)));
+  }
+
+  torch::Tensor forward(torch::Tensor x) {                                                       // [N, L, C]
+    const auto qkv_heads = qkv(norm1(x)).unflatten(2, {3, heads, -1}).permute({2, 0, 3, 1, 4});  // [3, N, H, L, D]
+    const auto attended = at::scaled_dot_product_attention(qkv_heads[0], qkv_heads[1], qkv_heads[2], {}, 0.0, true);
+    x = x + out(attended.transpose(1, 2).flatten(2));
+    return x + mlp->forward(norm2(x));
+  }
+
+  std::int64_t heads;
+  nn::LayerNorm norm1 = nullptr, norm2 = nullptr;
+  nn::Linear qkv = nullptr, out = nullptr;
+  nn::Sequential mlp = nullptr;
+};
+TORCH_MODULE(Block);
+
+struct GptImpl : nn::Module {
+  explicit GptImpl(const GptConfig& config) {
+    letters = register_module("letters", nn::Embedding(num_letters, config.width));
+    places = register_module("places", nn::Embedding(config.length, config.width));
+    for (std::int64_t i = 0; i < config.layers; ++i) {
+      blocks->push_back(Block(config));
+    }
+    register_module("blocks", blocks);
+    norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({config.width})));
+    head = register_module("head", nn::Linear(config.width, num_letters));
+    const torch::NoGradGuard no_grad;
+    for (const auto& table : {letters, places}) {  // LibTorch's N(0, 1) would drown what the blocks add
+      table->weight.mul_(0.1);
+    }
+  }
+
+  torch::Tensor forward(torch::Tensor text) {  // [N, L]
+    const auto x = letters(text) + places(torch::arange(text.size(1), text.device()));
+    return head(norm(blocks->forward(x))).transpose(1, 2);  // [N, 128, L]: the logits of each next letter
+  }
+
+  nn::Embedding letters = nullptr, places = nullptr;
+  nn::Sequential blocks;
+  nn::LayerNorm norm = nullptr;
+  nn::Linear head = nullptr;
+};
+TORCH_MODULE(Gpt);
+
+torch::Tensor letters_of(const std::string& text) {
+  return torch::tensor(std::vector<std::int64_t>(text.begin(), text.end()));
+}
+
+class GptRunner : public dl::TorchRunner {
+ public:
+  explicit GptRunner(const GptConfig& config) : TorchRunner(config) {
+    std::ifstream in(config.file, std::ios::binary);
+    const auto text = letters_of({std::istreambuf_iterator<char>(in), {}});
+    dl::check<dl::DataError>(text.numel() > 10 * config.length && text.min().item<int>() >= 0, "language_model",
+                             "expected ASCII text in ", config.file, ", got none");
+    const auto pieces =
+        text.unfold(0, config.length + 1, config.length);  // each ends with the first letter of the next
+    const std::int64_t held_out = pieces.size(0) / 10;
+    const auto dataset = [](const torch::Tensor& part) {
+      return dl::data::TensorDataset(part.slice(1, 0, -1), part.slice(1, 1));
+    };
+    datasets["train"] = dataset(pieces.slice(0, 0, -held_out));
+    datasets["val"] = dataset(pieces.slice(0, -held_out));
+    model = Gpt(config);
+    criterion = nn::CrossEntropyLoss();
+  }
+
+  /// `text` and letters that the model draws one by one.
+  std::string write(std::string text) {
+    const auto& config = this->config<GptConfig>();
+    for (std::int64_t i = 0; i < config.sample; ++i) {
+      const std::string seen = text.substr(text.size() - std::min<std::size_t>(text.size(), config.length));
+      const auto logits = infer_on_batch({.input = letters_of(seen).unsqueeze(0)})[0].select(1, -1);
+      text += static_cast<char>((logits / config.temperature).softmax(0).multinomial(1).item<int>());
+    }
+    return text;
+  }
+};
+
+int main(int argc, char** argv) {
+  return dl::run<GptRunner, GptConfig>(argc, argv, [](GptRunner& runner) {
+    runner.train();
+    if (runner.is_main_process()) {
+      std::puts(runner.write("Shall I compare thee").c_str());
+    }
+  });
+}
