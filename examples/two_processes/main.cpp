@@ -15,7 +15,7 @@ struct WavesConfig : dl::RunnerConfig {
   void fields(dl::Fields& f) override { f("hidden", hidden, "features of a hidden layer"); }
 };
 
-/// Counts what this rank reads, and adds up the counts of all ranks.
+/// Counts what this rank has read since the program began, and adds up the counts of all ranks.
 struct Counter : dl::Callback {
   std::int64_t mine = 0;
   void on_step(const dl::StepEvent& event) override { mine += event.samples; }
