@@ -27,7 +27,7 @@ from pathlib import Path
 from pages import blocks_of, page_name, programs_of
 
 NOT_RUN = ("./dev ", "cd ", "mkdir ", "cmake ", "git ", "export ")
-PROGRESS = re.compile(r"(\[\d+\] )?((train|evaluate) .*\d+/\d+  |train: a step computes |threads: )")
+PROGRESS = re.compile(r"(\[\d+\] )?(train|evaluate) .*\d+/\d+  ")
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])|[▁▂▃▄▅▆▇█]|\b[0-9a-f]{12}\b")
 SECONDS = 60
 
