@@ -3,13 +3,14 @@
 
 Usage: commands.py PROGRAM DANLING PYTHON PAGE_OR_DIRECTORY...
 
-PROGRAM is what pages.py made; it stands for every program of a page, in its newest version so far. DANLING is the command,
-PYTHON a Python with torch or an empty text; without it, commands of python3 and all after them on the page are left out.
+PROGRAM is what pages.py made; it stands for every program of a page, in its newest version so far. DANLING is the
+command, PYTHON a Python with torch or an empty text; without it, a command of python3 and all behind it on the page are
+left out.
 
-```console   lines that begin with "$ " are commands, the lines behind each are its output (standard error too). A line "…"
-             stands for any lines, "…" within a line for any text; numbers with a decimal point may differ by a little,
-             and hashes of configs are any. A line "^C" sends SIGINT once the line before it was printed. Commands that install, build or change the
-             folder are not run, and have no output.
+```console   Lines that begin with "$ " are commands, the lines behind each are its output (standard error too). A line
+             "…" stands for any lines, "…" within a line for any text. Numbers with a decimal point may differ by a
+             little, and hashes of configs are any. A line "^C" sends SIGINT once the line before it was printed.
+             Commands that install, build or change the folder are not run, and have no output.
 ```yaml FILE, ```python FILE, ```text FILE   are written to this file before the commands behind them.
 
 Progress lines, of which a terminal shows the last one only, are left out of the output.
@@ -33,7 +34,7 @@ SECONDS = 60
 
 
 def line_matches(expected, printed):
-    """Whether a line is the expected one: "…" is any text, numbers with a point are equal to 3 % or 0.02, hashes any."""
+    """Whether a line is the expected one: "…" is any text, a number with a point equal to 3 % or 0.02, a hash any."""
     pattern, numbers, end = "", [], 0
     for token in re.finditer(f"…|{NUMBER.pattern}", expected):
         pattern += re.escape(expected[end : token.start()])
@@ -117,7 +118,7 @@ def compare(where, command, expected, folder, environment):
     if index is None:
         return True
     wanted = expected[index] if index < len(expected) else "the end"
-    print(f"{where}: {command}\nexpected, as line {index + 1} of the output:\n{wanted}\ngot\n" + "\n".join(printed) + "\n")
+    print(f"{where}: {command}\nexpected, as line {index + 1} of the output:\n{wanted}\ngot\n", "\n".join(printed), sep="")
     return False
 
 

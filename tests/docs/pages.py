@@ -159,7 +159,8 @@ def main():
             part, space = program_in_namespace(page, program, version, start, text)
             parts.append(part)
             includes.update(re.findall(r"^#include <.*>$", text, flags=re.MULTILINE))
-            programs += f'    if (program == "{page_name(page)}/{program}/{version}") return {space}::main(argc, argv);\n'
+            which = f"{page_name(page)}/{program}/{version}"
+            programs += f'    if (program == "{which}") return {space}::main(argc, argv);\n'
     prologue = PROLOGUE.replace("{includes}", "\n".join(sorted(includes)))
     text = prologue + "\n\n".join(parts) + "\n\n" + MAIN.format(programs=programs, pages=runs)
     if not output.exists() or output.read_text(encoding="utf-8") != text:
