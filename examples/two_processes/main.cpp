@@ -48,8 +48,10 @@ class WavesRunner : public dl::TorchRunner {
   /// `dataloader.batch_size` counts the samples of an update, over all ranks: each reads its share.
   std::shared_ptr<dl::data::Loader<dl::Batch>> build_dataloader(const dl::data::Source<dl::Batch>& source,
                                                                 dl::data::LoaderOptions options) override {
-    dl::check<dl::ConfigError>(options.batch_size % world_size() == 0, "waves", "expected a batch_size that ",
-                               world_size(), " processes can share, got ", options.batch_size);
+    if (options.batch_size % world_size() != 0) {
+      throw dl::ConfigError("[waves] expected a batch_size that " + std::to_string(world_size()) +
+                            " processes can share, got " + std::to_string(options.batch_size));
+    }
     options.batch_size /= world_size();
     return TorchRunner::build_dataloader(source, std::move(options));
   }

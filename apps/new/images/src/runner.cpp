@@ -13,8 +13,10 @@
 
 Runner::Runner(const Config& config) : TorchRunner(config) {
   const auto train = images(config.root, "train", config.size), val = images(config.root, "val", config.size);
-  danling::check<danling::DataError>(train->classes() == val->classes(), "images",
-                                     "expected the same classes in 'train' and 'val' of ", config.root, ", got others");
+  if (train->classes() != val->classes()) {
+    throw danling::DataError("[images] expected the same classes in 'train' and 'val' of " + config.root +
+                             ", got others");
+  }
   const auto normalize = danling::data::transforms::normalize({0.3}, {0.3});  // of whole batches, which is cheaper
   datasets["train"] = danling::data::map_batches(train, normalize);
   datasets["val"] = danling::data::map_batches(val, normalize);
