@@ -10,7 +10,7 @@ left out.
 ```console   Lines that begin with "$ " are commands, the lines behind each are its output (standard error too). A line
              "…" stands for any lines, "…" within a line for any text. Numbers with a decimal point may differ by a
              little, and hashes of configs are any. A line "^C" sends SIGINT once the line before it was printed.
-             Commands that install, build or change the folder are not run, and have no output.
+             Commands that install, build or change the folder are not run.
 ```yaml FILE, ```python FILE, ```text FILE   are written to this file before the commands behind them.
 
 Progress lines, of which a terminal shows the last one only, are left out of the output.
