@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include <torch/version.h>
-#include <danling/core/detail/suggest.hpp>
+
 #include <danling/core/error.hpp>
 #include <danling/version.hpp>
 

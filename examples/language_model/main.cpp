@@ -6,13 +6,16 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include <danling/danling.hpp>
 
+#include "gpt.hpp"
+
 namespace dl = danling;
-namespace nn = torch::nn;
 
 constexpr std::int64_t num_letters = 128;  // ASCII
 
@@ -44,59 +47,6 @@ struct GptConfig : dl::RunnerConfig {
   }
 };
 
-struct BlockImpl : nn::Module {
-  explicit BlockImpl(const GptConfig& config) : heads(config.heads) {
-    const std::int64_t width = config.width;
-    norm1 = register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({width})));
-    norm2 = register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({width})));
-    qkv = register_module("qkv", nn::Linear(width, 3 * width));
-    out = register_module("out", nn::Linear(width, width));
-    mlp =
-        register_module("mlp", nn::Sequential(nn::Linear(width, 4 * width), nn::GELU(), nn::Linear(4 * width, width)));
-  }
-
-  torch::Tensor forward(torch::Tensor x) {                                                       // [N, L, C]
-    const auto qkv_heads = qkv(norm1(x)).unflatten(2, {3, heads, -1}).permute({2, 0, 3, 1, 4});  // [3, N, H, L, D]
-    const auto attended = at::scaled_dot_product_attention(qkv_heads[0], qkv_heads[1], qkv_heads[2], {}, 0.0, true);
-    x = x + out(attended.transpose(1, 2).flatten(2));
-    return x + mlp->forward(norm2(x));
-  }
-
-  std::int64_t heads;
-  nn::LayerNorm norm1 = nullptr, norm2 = nullptr;
-  nn::Linear qkv = nullptr, out = nullptr;
-  nn::Sequential mlp = nullptr;
-};
-TORCH_MODULE(Block);
-
-struct GptImpl : nn::Module {
-  explicit GptImpl(const GptConfig& config) {
-    letters = register_module("letters", nn::Embedding(num_letters, config.width));
-    places = register_module("places", nn::Embedding(config.length, config.width));
-    for (std::int64_t i = 0; i < config.layers; ++i) {
-      blocks->push_back(Block(config));
-    }
-    register_module("blocks", blocks);
-    norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({config.width})));
-    head = register_module("head", nn::Linear(config.width, num_letters));
-    const torch::NoGradGuard no_grad;
-    for (const auto& table : {letters, places}) {  // LibTorch's N(0, 1) would drown what the blocks add
-      table->weight.mul_(0.1);
-    }
-  }
-
-  torch::Tensor forward(torch::Tensor text) {  // [N, L]
-    const auto x = letters(text) + places(torch::arange(text.size(1), text.device()));
-    return head(norm(blocks->forward(x))).transpose(1, 2);  // [N, 128, L]: the logits of each next letter
-  }
-
-  nn::Embedding letters = nullptr, places = nullptr;
-  nn::Sequential blocks;
-  nn::LayerNorm norm = nullptr;
-  nn::Linear head = nullptr;
-};
-TORCH_MODULE(Gpt);
-
 torch::Tensor letters_of(const std::string& text) {
   return torch::tensor(std::vector<std::int64_t>(text.begin(), text.end()));
 }
@@ -106,19 +56,18 @@ class GptRunner : public dl::TorchRunner {
   explicit GptRunner(const GptConfig& config) : TorchRunner(config) {
     std::ifstream in(config.file, std::ios::binary);
     const auto text = letters_of({std::istreambuf_iterator<char>(in), {}});
-    if (text.numel() <= 10 * config.length || text.min().item<int>() < 0) {
-      throw dl::DataError("[language_model] expected ASCII text in " + config.file + ", got none");
-    }
-    const auto pieces =
-        text.unfold(0, config.length + 1, config.length);  // each ends with the first letter of the next
+    dl::check<dl::DataError>(text.numel() > 10 * config.length && text.min().item<int>() >= 0, "language_model",
+                             "expected ASCII text in ", config.file, ", got none");
+    // Each piece ends with the first letter of the next one.
+    const auto pieces = text.unfold(0, config.length + 1, config.length);
     const std::int64_t held_out = pieces.size(0) / 10;
     const auto dataset = [](const torch::Tensor& part) {
       return dl::data::TensorDataset(part.slice(1, 0, -1), part.slice(1, 1));
     };
     datasets["train"] = dataset(pieces.slice(0, 0, -held_out));
     datasets["val"] = dataset(pieces.slice(0, -held_out));
-    model = Gpt(config);
-    criterion = nn::CrossEntropyLoss();
+    model = Gpt(GptOptions{num_letters, config.width, config.heads, config.layers, config.length});
+    criterion = torch::nn::CrossEntropyLoss();
   }
 
   /// `text` and letters that the model draws one by one.
