@@ -78,3 +78,18 @@ function(danling_precompile)
     target_precompile_headers(${target} REUSE_FROM ${holder})
   endforeach()
 endfunction()
+
+# danling_drop_absent_directories(): the wheel's LibTorch lists library directories of the machine that built it, which
+# would end in the RPATH of programs.
+function(danling_drop_absent_directories)
+  if(TARGET caffe2::mkl)
+    get_target_property(directories caffe2::mkl INTERFACE_LINK_DIRECTORIES)
+    set(present "")
+    foreach(directory IN LISTS directories)
+      if(EXISTS "${directory}")
+        list(APPEND present "${directory}")
+      endif()
+    endforeach()
+    set_target_properties(caffe2::mkl PROPERTIES INTERFACE_LINK_DIRECTORIES "${present}")
+  endif()
+endfunction()
