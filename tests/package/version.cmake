@@ -1,0 +1,26 @@
+# Every file that names danling's version names the same.
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+
+# expect_version(<file> <regular expression>): its first group is the version.
+function(expect_version file pattern)
+  file(READ "${source}/${file}" text)
+  if(NOT text MATCHES "${pattern}")
+    message(SEND_ERROR "expected a version in ${file}, found none by ${pattern}")
+  elseif(NOT CMAKE_MATCH_1 STREQUAL version)
+    message(SEND_ERROR "expected version ${version} in ${file}, got ${CMAKE_MATCH_1}")
+  endif()
+endfunction()
+
+expect_version(include/danling/version.hpp "\\* version = \"([0-9.]+)\"")
+file(READ "${source}/include/danling/version.hpp" header)
+foreach(part IN ITEMS major minor patch)
+  string(REGEX MATCH "version_${part} = ([0-9]+);" found "${header}")
+  list(APPEND parts "${CMAKE_MATCH_1}")
+endforeach()
+list(JOIN parts "." parts)
+if(NOT parts STREQUAL version)
+  message(SEND_ERROR "expected version_major, _minor and _patch of ${version} in version.hpp, got ${parts}")
+endif()
+expect_version(CHANGELOG.md "^# Changelog\n\n## ([0-9.]+)[ \n]")
+expect_version(packaging/vcpkg/danling/vcpkg.json "\"version\": \"([0-9.]+)\"")
+expect_version(packaging/conan/conanfile.py "\n    version = \"([0-9.]+)\"")
