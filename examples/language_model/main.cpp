@@ -56,8 +56,9 @@ class GptRunner : public dl::TorchRunner {
   explicit GptRunner(const GptConfig& config) : TorchRunner(config) {
     std::ifstream in(config.file, std::ios::binary);
     const auto text = letters_of({std::istreambuf_iterator<char>(in), {}});
-    dl::check<dl::DataError>(text.numel() > 10 * config.length && text.min().item<int>() >= 0, "language_model",
-                             "expected ASCII text in ", config.file, ", got none");
+    if (text.numel() <= 10 * config.length || text.min().item<int>() < 0) {
+      throw dl::DataError("[language_model] expected ASCII text in " + config.file + ", got none");
+    }
     // Each piece ends with the first letter of the next one.
     const auto pieces = text.unfold(0, config.length + 1, config.length);
     const std::int64_t held_out = pieces.size(0) / 10;
