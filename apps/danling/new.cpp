@@ -12,6 +12,7 @@
 
 #include <torch/version.h>
 
+#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/version.hpp>
 

@@ -2,8 +2,6 @@
 
 namespace danling::inline v0 {
 
-template class BasicTorchRunner<Batch>;
-
 TorchRunner::~TorchRunner() = default;
 
 }  // namespace danling::inline v0

@@ -424,9 +424,6 @@ class BasicTorchRunner : public TorchRunnerBase {
   BatchLosses<B>* batch_losses_ = nullptr;
 };
 
-// Compiled once, in the library.
-extern template class BasicTorchRunner<Batch>;
-
 /// The runner over the default `Batch`.
 class TorchRunner : public BasicTorchRunner<Batch> {
  public:
