@@ -46,7 +46,7 @@ PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& tar
   const bool nested = detail::is_nested(prediction) || detail::is_nested(target);
   auto [input, label] =
       nested ? detail::dense_pair(prediction, target, "metrics.preprocess") : PredsTargets(prediction, target);
-  const auto keep = [&](const at::Tensor& mask) {
+  const auto keep = [&input = input, &label = label](const at::Tensor& mask) {  // clang before 16 captures no bindings
     const c10::List<std::optional<at::Tensor>> rows({mask});
     input = input.index(rows);
     label = label.index(rows);

@@ -43,8 +43,8 @@ void TorchRunnerBase::set_training(bool training) {
   model.train(training);
   ema.train(training);
   for (auto& [name, handle] : models) {
-    const bool learns =
-        std::any_of(learners_.begin(), learners_.end(), [&](const Learner& learner) { return learner.name == name; });
+    const bool learns = std::any_of(learners_.begin(), learners_.end(),
+                                    [&name = name](const Learner& learner) { return learner.name == name; });
     handle.train(training && (learns || handle.named_parameters().empty()));
   }
 }

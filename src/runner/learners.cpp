@@ -211,7 +211,7 @@ void TorchRunnerBase::Learners::load(const State& state) {
     const State* part = state.find(name);
     check<CheckpointError>(part != nullptr, "runner.load_checkpoint", "expected ", quote(concat("models.", name)),
                            " in the checkpoint, got none");
-    const auto load = [&](const char* key, auto& object) {
+    const auto load = [&, &name = name](const char* key, auto& object) {
       const State* own = part->find(key);
       if (own != nullptr && !own->is_null()) {
         detail::load_part(concat("models.", name, ".", key), *own,
@@ -223,13 +223,14 @@ void TorchRunnerBase::Learners::load(const State& state) {
     }
     if (const auto owner = runner_.optimizers.find(name); owner != runner_.optimizers.end() && owner->second) {
       if (const State* own = part->find("optimizer"); own != nullptr && !own->is_null()) {
-        detail::load_part(concat("models.", name, ".optimizer"), *own, [&, &owner = owner](const State& saved) {
-          if (ShardStates::is_named(saved) || (runner_.saves_shards() && !runner_.shard_states().is_exposed())) {
-            ShardStates(runner_).load_optimizer(handle, *owner->second, saved);
-          } else {
-            runner_.parallelism().load_optimizer_state(*owner->second, saved);
-          }
-        });
+        detail::load_part(
+            concat("models.", name, ".optimizer"), *own, [&, &owner = owner, &handle = handle](const State& saved) {
+              if (ShardStates::is_named(saved) || (runner_.saves_shards() && !runner_.shard_states().is_exposed())) {
+                ShardStates(runner_).load_optimizer(handle, *owner->second, saved);
+              } else {
+                runner_.parallelism().load_optimizer_state(*owner->second, saved);
+              }
+            });
       }
     }
     if (const auto schedule = runner_.schedulers.find(name); schedule != runner_.schedulers.end() && schedule->second) {
@@ -242,7 +243,7 @@ void TorchRunnerBase::Learners::load(const State& state) {
     if (const State* updates = part->find("updates")) {
       const std::pair counts(updates->integer(), part->at("skipped_updates").integer());
       const auto running = std::find_if(runner_.learners_.begin(), runner_.learners_.end(),
-                                        [&](const Learner& learner) { return learner.name == name; });
+                                        [&name = name](const Learner& learner) { return learner.name == name; });
       if (running != runner_.learners_.end()) {  // a roll-back during training
         std::tie(running->updates, running->skipped) = counts;
       } else {

@@ -177,7 +177,11 @@ struct SchedulerSpec {
   std::optional<double> eps = std::nullopt;                  ///< 1e-8
 
   /// Schedules run in sequence (sequential, the default with a chain), or all at once (chained).
+#ifdef __clang__  // an initializer would need the complete type
+  std::vector<SchedulerPart> chain;
+#else
   std::vector<SchedulerPart> chain = {};
+#endif
   // For the caller of `step()`:
   std::optional<std::string> interval = std::nullopt;  ///< step or epoch, or a synonym
   std::optional<std::string> monitor = std::nullopt;   ///< `<split>.<metric>`, for a schedule that requires a metric
