@@ -155,7 +155,7 @@ class ImageFolder::Lister {
     }
     if (std::any_of(other_images.begin(), other_images.end(), ends)) {
       fail<DataError>(folder_component, "expected JPEG and PNG images, got ", quote(concat(path, "/", name)),
-                      ": convert it, or list the extensions to read in `extensions");
+                      ": convert it, or list the extensions to read in `extensions`");
     }
     return std::any_of(readable_images.begin(), readable_images.end(), ends);
   }
