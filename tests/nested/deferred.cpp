@@ -145,7 +145,7 @@ TEST_CASE("deferred scores: gradients are those of the factors, whoever asks", "
     check(torch::autograd::grad({weights}, {from.q, from.k}, {seed}, true));
     check(torch::autograd::grad({weights}, {from.q, from.k}, {seed}));
     CHECK_THROWS_WITH(torch::autograd::grad({weights}, {from.q, from.k}, {seed}),
-                      ContainsSubstring("expected one backward pass, got another"));
+                      ContainsSubstring("expected one backward pass, got a second one"));
   }
   SECTION("of the average over heads as a root") {
     const Tensor scaled = (from.weights().view({2, 1, 33, 30}).sum(1) / 1);
