@@ -84,6 +84,7 @@ function(danling_install)
   install(EXPORT danling FILE danlingTargets.cmake NAMESPACE danling:: DESTINATION "${package_dir}")
   # So that -Ddanling_DIR=<build tree> serves a project without an installation.
   export(EXPORT danling FILE "${PROJECT_BINARY_DIR}/danlingTargets.cmake" NAMESPACE danling::)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/DanlingRunner.cmake" "${PROJECT_BINARY_DIR}/DanlingRunner.cmake" COPYONLY)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/danling" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.hpp")
   install(FILES "${PROJECT_BINARY_DIR}/danlingConfig.cmake" "${PROJECT_BINARY_DIR}/danlingConfigVersion.cmake"

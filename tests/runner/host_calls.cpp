@@ -65,7 +65,7 @@ TEST_CASE("train_on_batch: a callback cannot train, finish or load a checkpoint 
       called = true;
       CHECK(error_of<dl::StateError>(call) ==
             "[" + operation + "] expected a call after train() or train_on_batch() has returned or thrown, got one " +
-                "inside of it");
+                "during it");
     };
     runner.train_on_batch(pushed(0));
     CHECK(called);
