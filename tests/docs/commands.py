@@ -84,8 +84,9 @@ def commands_of(body):
 
 def printed_by(command, folder, environment, interrupt_after):
     """Lines of output; sends SIGINT behind the line that matches `interrupt_after`, if there is one."""
+    # With a low priority, so that on a busy machine it does not end before this reader has run.
     process = subprocess.Popen(
-        ["bash", "-c", f"exec {command}" if interrupt_after else command],
+        ["bash", "-c", f"exec nice -n 10 {command}" if interrupt_after else command],
         cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, encoding="utf-8", bufsize=1,
     )  # fmt: skip
