@@ -1,5 +1,6 @@
 // `danling supervise`: options, failures, hangs, signals; with programs that are scripts of the shell.
 #include <algorithm>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -179,6 +180,11 @@ TEST_CASE("supervise: steps that an earlier start had done before are no progres
         "gave up: 2 failures in a row without progress beyond step 30; the last one ended with exit code 1");
 }
 
+// Whether the line ends with the state of a living process that sleeps most of the time; a busy disk may delay it.
+bool names_a_living_state(const std::string& line) {
+  return std::regex_search(line, std::regex("(S \\(sleeping\\)|D \\(disk sleep\\)|R \\(running\\))$"));
+}
+
 TEST_CASE("supervise: a process of several that makes no progress is a hang, named with its place and state",
           "[supervise]") {
   Supervised supervised({"--hang-timeout", "1", "--heartbeats", "beats"},
@@ -189,7 +195,8 @@ TEST_CASE("supervise: a process of several that makes no progress is a hang, nam
   const auto log = supervised.log();
   REQUIRE(log.size() == 6);
   CHECK_THAT(log[1], StartsWith("hang: rank 1 of 2 (pid N) has made no progress for 1"));
-  CHECK_THAT(log[1], ContainsSubstring(" s: train, split 'train', epoch 5, step 13; sh: S (sleeping)"));
+  CHECK_THAT(log[1], ContainsSubstring(" s: train, split 'train', epoch 5, step 13; sh: "));
+  CHECK(names_a_living_state(log[1]));
   CHECK(log[2] == "sends SIGTERM to the program; SIGKILL follows after 60 s");
   CHECK_THAT(log[3], StartsWith("the program (pid N) was ended by SIGTERM (Terminated) at step "));
 }
@@ -219,9 +226,11 @@ TEST_CASE("supervise: a program that hangs and is deaf is killed with its childr
 TEST_CASE("supervise: a program without heartbeats may take any time, or --start-timeout", "[supervise]") {
   Supervised patient({"--hang-timeout", "0.05"}, "sleep 1; exit 0");
   CHECK(patient->wait() == 0);
-  Supervised strict({"--start-timeout", "0.2", "--max-failures", "1"}, "exec sleep 600");
+  Supervised strict({"--start-timeout", "1", "--max-failures", "1"}, "exec sleep 600");
   CHECK(strict->wait() == 128 + SIGTERM);
-  CHECK(strict.log()[1] == "hang: expected a heartbeat within 0.2 s of the start, got none; sleep: S (sleeping)");
+  CHECK_THAT(strict.log()[1],
+             StartsWith("hang: expected a heartbeat within 1 s of the start, got none; sleep: "));
+  CHECK(names_a_living_state(strict.log()[1]));
 }
 
 TEST_CASE("supervise: what a program leaves in its process group dies with it", "[supervise]") {
