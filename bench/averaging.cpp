@@ -1,5 +1,7 @@
 // Time of an update of a weight average: ./dev bench averaging [--quick]. Runs in turn with itself (the control), a
 // loop that moves as many bytes (the memory limit) and LibTorch's operations, whose averages must be equal.
+#include <danling/optim/averaging.hpp>
+
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -12,8 +14,6 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
-
-#include <danling/optim/averaging.hpp>
 
 #include "tables.hpp"
 

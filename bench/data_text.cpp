@@ -86,18 +86,18 @@ Contestant table_of(const std::string& name, bool texts, const std::function<dl:
 }
 
 Contestant peer(Peers* peers, const std::string& name, const std::string& arguments, bool texts) {
-  Contestant out{
-      .name = name,
-      .time = [=] { return peers->ask("read " + arguments); },
-      .value =
-          [=] {
-            std::vector<double> values = {peers->ask("rows " + arguments), peers->ask("numbers " + arguments)};
-            if (texts) {
-              values.push_back(peers->ask("texts " + arguments));
-            }
-            return values;
-          },
-      .failure = peers != nullptr ? "" : "no Python"};
+  Contestant out{.name = name,
+                 .time = [=] { return peers->ask("read " + arguments); },
+                 .value =
+                     [=] {
+                       std::vector<double> values = {peers->ask("rows " + arguments),
+                                                     peers->ask("numbers " + arguments)};
+                       if (texts) {
+                         values.push_back(peers->ask("texts " + arguments));
+                       }
+                       return values;
+                     },
+                 .failure = peers != nullptr ? "" : "no Python"};
   try {
     if (peers != nullptr) {
       peers->ask("rows " + arguments);

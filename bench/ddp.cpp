@@ -12,6 +12,9 @@
 //   processes  the same for 1 to 4 processes
 //   bits       cost of results that do not depend on the number of processes: parallel.virtual_ranks
 //   ft         time that fault tolerance adds to a step: ft.enabled
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,9 +25,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <signal.h>
-#include <unistd.h>
 
 #include "ddp_ranks.hpp"
 #include "ddp_work.hpp"
@@ -43,7 +43,7 @@ struct Entrant {
   std::string group = {};  ///< contestants of one group must have equal losses; empty: other batches
   std::vector<Block> blocks = {};
 
-  double median_of(double Block::*number) const {
+  double median_of(double Block::* number) const {
     std::vector<double> values;
     for (const Block& block : blocks) {
       values.push_back(block.*number);
@@ -267,7 +267,7 @@ class DdpBench {
         Entrant& entrant = entrants[(i + static_cast<std::size_t>(round)) % entrants.size()];
         Block block = entrant.ranks->train(work_.block_steps);
         if (round > 0) {
-          for (double Block::*number : {&Block::seconds, &Block::cpu_seconds, &Block::written, &Block::sleeps}) {
+          for (double Block::* number : {&Block::seconds, &Block::cpu_seconds, &Block::written, &Block::sleeps}) {
             block.*number /= work_.block_steps;
           }
           entrant.blocks.push_back(block);

@@ -1,5 +1,5 @@
 // Models, data and the measured process of bench/ddp.cpp.
-#include <torch/torch.h>
+#include "ddp_work.hpp"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -11,9 +11,9 @@
 #include <fstream>
 #include <stdexcept>
 
-#include <danling/danling.hpp>
+#include <torch/torch.h>
 
-#include "ddp_work.hpp"
+#include <danling/danling.hpp>
 
 namespace dl = danling;
 

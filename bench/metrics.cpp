@@ -316,16 +316,11 @@ class Bench {
       const std::string end = size == 10'000 ? "_few" : "_all";
       const std::int64_t calls = size == 10'000 ? 200 : 5;
       const std::vector<std::string> both = {"torchmetrics", "sklearn"};
-      add_function(
-          "MAE" + of, "mae" + end, calls, [=] { return m::mae(p, t); }, both);
-      add_function(
-          "MSE" + of, "mse" + end, calls, [=] { return m::mse(p, t); }, both);
-      add_function(
-          "RMSE" + of, "rmse" + end, calls, [=] { return m::rmse(p, t); }, both);
-      add_function(
-          "MAPE" + of, "mape" + end, calls, [=] { return m::mape(p, t); }, both, 1e-3);
-      add_function(
-          "R2" + of, "r2" + end, calls, [=] { return m::r2_score(p, t); }, both, 1e-4);
+      add_function("MAE" + of, "mae" + end, calls, [=] { return m::mae(p, t); }, both);
+      add_function("MSE" + of, "mse" + end, calls, [=] { return m::mse(p, t); }, both);
+      add_function("RMSE" + of, "rmse" + end, calls, [=] { return m::rmse(p, t); }, both);
+      add_function("MAPE" + of, "mape" + end, calls, [=] { return m::mape(p, t); }, both, 1e-3);
+      add_function("R2" + of, "r2" + end, calls, [=] { return m::r2_score(p, t); }, both, 1e-4);
       add_function(
           "explained variance" + of, "variance" + end, calls, [=] { return m::explained_variance(p, t); }, both, 1e-4);
       const std::int64_t few = size == 10'000 ? 20 : 1;

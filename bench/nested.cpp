@@ -331,9 +331,8 @@ int main(int argc, char** argv) {
                      "linear", [&](const Tensor& x) { return linear(x); }, data,
                      of_peers("linear " + std::to_string(sizes.hidden))),
                  rounds);
-      bench::run(per_token_table(
-                     "layer_norm", [&](const Tensor& x) { return norm(x); }, data, of_peers("norm 0")),
-                 rounds);
+      bench::run(
+          per_token_table("layer_norm", [&](const Tensor& x) { return norm(x); }, data, of_peers("norm 0")), rounds);
     }
     if (wanted("padding")) {
       Table table = padding_table(data);

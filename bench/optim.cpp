@@ -7,8 +7,6 @@
 // the same numbers and must move the parameters equally. "share" is the memory traffic of the step (each parameter,
 // gradient and state read or written once) relative to that of `a += s * b` over 10 M floats in this process. Python
 // runs bench/optim_peers.py in the interpreter of DANLING_PYTHON.
-#include <torch/torch.h>
-
 #include <malloc.h>
 
 #include <algorithm>
@@ -22,6 +20,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include <danling/config/config.hpp>
 #include <danling/optim/build.hpp>

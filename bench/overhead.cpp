@@ -5,8 +5,6 @@
 //       occurs equally often, so that no loop benefits from its predecessor.
 //   (b) As users write it: torch::optim in one process, the runner with default settings in another.
 // `./dev bench steps` counts the instructions and allocations that the runner adds.
-#include <torch/torch.h>
-
 #include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -22,6 +20,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include <danling/danling.hpp>
 #include <danling/metrics/functional/accuracy.hpp>

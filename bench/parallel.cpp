@@ -7,6 +7,9 @@
 // process has one thread; all run on this machine. danling and FSDP2 each run twice, as a control.
 //
 // Finally, compares the instructions of a step with a ShardedModel of one rank and of a plain loop.
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,9 +19,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <signal.h>
-#include <unistd.h>
 
 #include "ddp_ranks.hpp"
 #include "ddp_work.hpp"
@@ -39,7 +39,7 @@ struct Contestant {
   std::unique_ptr<bench::Ranks> ranks;
   std::vector<Block> blocks = {};
 
-  double median_of(double Block::*number) const {
+  double median_of(double Block::* number) const {
     std::vector<double> values;
     for (const Block& block : blocks) {
       values.push_back(block.*number);
@@ -178,7 +178,7 @@ class ParallelBench {
       for (std::size_t i = 0; i < all.size(); ++i) {
         Contestant& one = all[(i + static_cast<std::size_t>(round)) % all.size()];
         Block block = one.ranks->train(steps_);
-        for (double Block::*number : {&Block::seconds, &Block::cpu_seconds, &Block::written, &Block::sleeps}) {
+        for (double Block::* number : {&Block::seconds, &Block::cpu_seconds, &Block::written, &Block::sleeps}) {
           block.*number /= steps_;
         }
         if (round > 0) {

@@ -1,5 +1,5 @@
 // The measured process of bench/parallel.cpp: a custom loop around ShardedModel.
-#include <torch/torch.h>
+#include "parallel_work.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+
+#include <torch/torch.h>
 
 #include <danling/distributed/group.hpp>
 #include <danling/distributed/process.hpp>
@@ -16,7 +18,6 @@
 #include <danling/parallel/sharded_model.hpp>
 
 #include "instructions.hpp"
-#include "parallel_work.hpp"
 #include "rank_loop.hpp"
 
 namespace dl = danling;

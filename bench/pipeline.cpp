@@ -4,6 +4,9 @@
 // blocks of steps in turn with the others, in an order that rotates between rounds; processes that are not in turn
 // sleep. Ratios are medians over rounds, each computed within a round. Before measuring, the losses after the same
 // steps and the norms of their gradients must agree. danling's and Python's 1F1B each run twice, as a control.
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -12,9 +15,6 @@
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <signal.h>
-#include <unistd.h>
 
 #include "ddp_ranks.hpp"
 #include "ddp_work.hpp"
@@ -35,7 +35,7 @@ struct Contestant {
   std::size_t to = 0;  ///< the contestant whose time is divided by this one's
   std::vector<Block> blocks = {};
 
-  double median_of(double Block::*number) const {
+  double median_of(double Block::* number) const {
     std::vector<double> values;
     for (const Block& block : blocks) {
       values.push_back(block.*number);
@@ -139,7 +139,7 @@ class PipelineBench {
       for (std::size_t i = 0; i < all_.size(); ++i) {
         Contestant& one = all_[(i + static_cast<std::size_t>(round)) % all_.size()];
         Block block = one.ranks->train(steps_);
-        for (double Block::*number : {&Block::seconds, &Block::cpu_seconds, &Block::written, &Block::sleeps}) {
+        for (double Block::* number : {&Block::seconds, &Block::cpu_seconds, &Block::written, &Block::sleeps}) {
           block.*number /= steps_;
         }
         one.blocks.push_back(block);
@@ -152,7 +152,7 @@ class PipelineBench {
     }
   }
 
-  double ratio(const Contestant& one, double Block::*number) const {
+  double ratio(const Contestant& one, double Block::* number) const {
     std::vector<double> ratios;
     for (std::size_t round = 0; round < one.blocks.size(); ++round) {
       ratios.push_back(one.blocks[round].*number / (all_[one.to].blocks[round].*number));

@@ -1,5 +1,5 @@
 // The measured process of bench/pipeline.cpp: a custom loop around PipelineSchedule.
-#include <torch/torch.h>
+#include "pipeline_work.hpp"
 
 #include <cstdlib>
 #include <fstream>
@@ -7,13 +7,14 @@
 #include <memory>
 #include <stdexcept>
 
+#include <torch/torch.h>
+
 #include <danling/distributed/group.hpp>
 #include <danling/distributed/process.hpp>
 #include <danling/optim/sgd.hpp>
 #include <danling/parallel/pipeline.hpp>
 #include <danling/parallel/pipeline_schedule.hpp>
 
-#include "pipeline_work.hpp"
 #include "rank_loop.hpp"
 
 namespace dl = danling;

@@ -12,6 +12,8 @@
 // A separate process counts the memory and allocations of a runner. "Recording" is the time by which the first 40 steps
 // exceed those of the eager runner. Programs push batches (train_on_batch), so no loader is measured. --example runs
 // examples/mnist from start to end with and without compile.enable, and compares the results.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -23,8 +25,6 @@
 #include <random>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 #include "peers.hpp"
 #include "recorded_example.hpp"

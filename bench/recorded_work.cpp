@@ -1,5 +1,5 @@
 // Models, data, loops and the counted process of bench/recorded.cpp.
-#include <torch/torch.h>
+#include "recorded_work.hpp"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -12,9 +12,10 @@
 #include <functional>
 #include <stdexcept>
 
+#include <torch/torch.h>
+
 #include <danling/danling.hpp>
 
-#include "recorded_work.hpp"
 #include "tables.hpp"
 
 namespace dl = danling;

@@ -19,10 +19,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <danling/distributed/group.hpp>
 #include <danling/runner/parallelism.hpp>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "ddp_ranks.hpp"
 #include "peers.hpp"

@@ -11,8 +11,6 @@
 // callgrind.
 // --check fails if the runner exceeds its bounds, and exits with 77 if instructions cannot be counted.
 // With DANLING_BENCH_KEEP set, callgrind's files are kept.
-#include <torch/torch.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +20,8 @@
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include <danling/danling.hpp>
 #include <danling/metrics/functional/accuracy.hpp>

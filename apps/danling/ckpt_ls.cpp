@@ -92,7 +92,7 @@ std::vector<FileLine> describe_directory(const std::filesystem::path& directory)
   std::vector<FileLine> out;
   std::map<std::pair<dev_t, ino_t>, std::size_t> first;
   for (const auto& path : checkpoints_in(directory)) {
-    struct stat status {};
+    struct stat status{};
     const bool sharded = is_sharded_path(path);
     if (::stat(sharded ? danling::formats::resolve_dcp(path).c_str() : path.c_str(), &status) != 0) {
       continue;  // removed meanwhile by an active run

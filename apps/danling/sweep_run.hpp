@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <danling/core/signal_queue.hpp>
+
 #include "sweep_process.hpp"
 #include "sweep_spec.hpp"
 #include "sweep_state.hpp"

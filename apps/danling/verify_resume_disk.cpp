@@ -51,7 +51,7 @@ void DiskCheck::look() {
 }
 
 DiskCheck::Identity DiskCheck::identity_of(const std::string& path) const {
-  struct stat status {};
+  struct stat status{};
   danling::detail::check<danling::CheckpointError>(::stat((root_ / path).c_str(), &status) == 0, "verify-resume.disk",
                                                    "expected to examine the file, got ", path);
   return {status.st_ino, status.st_size, status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec};

@@ -3,10 +3,10 @@
 //
 //   embedded                       trains for 2000 updates; Ctrl-C saves and stops
 //   embedded --auto_resume true    resumes, with the simulator
-#include <torch/torch.h>
-
 #include <cmath>
 #include <cstdio>
+
+#include <torch/torch.h>
 
 #include <danling/danling.hpp>
 

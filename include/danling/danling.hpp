@@ -1,6 +1,7 @@
 // All headers that a training program needs, in the order of the data flow. Include <torch/torch.h> too.
 #pragma once
 
+// clang-format off
 #include <danling/version.hpp>
 
 #include <danling/core/catching.hpp>
@@ -123,3 +124,4 @@
 #include <danling/runner/stacks.hpp>
 #include <danling/runner/torch_runner.hpp>
 #include <danling/runner/trainer.hpp>
+// clang-format on

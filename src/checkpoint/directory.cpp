@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSuffix = ".pth";
 
 std::optional<FileIdentity> identify(const fs::path& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return std::nullopt;
   }

@@ -1,12 +1,12 @@
 // A directory of checkpoint files: publishes them under several names, finds and prunes them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <sys/types.h>
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/state/state.hpp>

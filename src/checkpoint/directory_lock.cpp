@@ -36,7 +36,7 @@ void DirectoryLock::unlock() {
 }
 
 bool DirectoryLock::is_removed(const std::filesystem::path& directory) const {
-  struct stat status {};
+  struct stat status{};
   return (::stat(directory.c_str(), &status) != 0 && errno == ENOENT) ||
          (descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0 && status.st_nlink == 0);
 }

@@ -1,11 +1,11 @@
 #include <danling/checkpoint/file.hpp>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <charconv>
 #include <memory>
 #include <unordered_map>
-
-#include <sys/mman.h>
 
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>

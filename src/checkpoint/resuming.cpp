@@ -1,9 +1,8 @@
 // Resuming with a FileCheckpointManager: finds and adopts states of earlier runs.
-#include <danling/checkpoint/file_manager.hpp>
-
 #include <system_error>
 
 #include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/file_manager.hpp>
 #include <danling/formats/file.hpp>
 
 #include <checkpoint/counters.hpp>

@@ -133,17 +133,17 @@ void save_sharded(const ShardedState& state, const fs::path& directory, const Gr
                   leave_report(directory, group.rank(), report);
                 }
               }));
-  throw_first(group, error_of_body([&] {
-                if (group.rank() == 0) {
-                  std::vector<ShardReport> reports;
-                  reports.push_back(std::move(report));
-                  for (auto& other : await_reports(
-                           directory, group.size(), [] { return std::string(); }, group.timeout())) {
-                    reports.push_back(std::move(other));
-                  }
-                  complete_checkpoint(directory, std::move(reports), {});
-                }
-              }));
+  throw_first(
+      group, error_of_body([&] {
+        if (group.rank() == 0) {
+          std::vector<ShardReport> reports;
+          reports.push_back(std::move(report));
+          for (auto& other : await_reports(directory, group.size(), [] { return std::string(); }, group.timeout())) {
+            reports.push_back(std::move(other));
+          }
+          complete_checkpoint(directory, std::move(reports), {});
+        }
+      }));
 }
 
 State load_sharded(const fs::path& checkpoint, const ShardSelector& wanted) {

@@ -1,11 +1,10 @@
 // Loads and resumes with a TorchDistributedCheckpointManager.
-#include <danling/checkpoint/sharded_manager.hpp>
-
 #include <algorithm>
 #include <exception>
 #include <system_error>
 #include <utility>
 
+#include <danling/checkpoint/sharded_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/core/error.hpp>
 #include <danling/formats/detail/pickle.hpp>

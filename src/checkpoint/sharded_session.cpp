@@ -93,8 +93,7 @@ void ShardedSession::complete(const ShardedSave& save) {
     std::vector<ShardReport> reports;
     reports.push_back(std::move(own_.value()));
     own_.reset();
-    auto others = await_reports(
-        target, world_size_, [&] { return reason_to_give_up(save.number); }, timeout_);
+    auto others = await_reports(target, world_size_, [&] { return reason_to_give_up(save.number); }, timeout_);
     std::move(others.begin(), others.end(), std::back_inserter(reports));
     if (!save.what.sync_first.empty()) {
       sync_file(save.what.sync_first);

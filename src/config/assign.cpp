@@ -2,12 +2,13 @@
 #include <config/assign.hpp>
 
 #include <algorithm>
-#include <danling/core/detail/suggest.hpp>
-#include <danling/core/error.hpp>
 #include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+
+#include <danling/core/detail/suggest.hpp>
+#include <danling/core/error.hpp>
 
 #include <config/number.hpp>
 
@@ -31,7 +32,7 @@ bool take(const std::optional<T>& value, T& target) {
 }
 
 template <class T>
-requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
 bool read(const Node& node, T& target) {
   if (node.kind != Node::Kind::scalar || node.quoted) return false;
   if constexpr (std::is_same_v<T, bool>) {

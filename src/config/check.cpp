@@ -1,6 +1,7 @@
 // Checks the marks of fields: choices, ranges, missing features.
 #include <algorithm>
 #include <cmath>
+
 #include <danling/config/config.hpp>
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>

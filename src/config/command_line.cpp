@@ -1,9 +1,10 @@
 // parse(): reads options of the command line into a config.
 #include <algorithm>
+#include <iostream>
+
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
-#include <iostream>
 
 #include <config/assign.hpp>
 #include <config/number.hpp>

@@ -2,14 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <danling/config/fields.hpp>
-#include <danling/config/tree.hpp>
 #include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <danling/config/fields.hpp>
+#include <danling/config/tree.hpp>
 
 namespace danling::inline v0::detail {
 

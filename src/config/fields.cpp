@@ -1,9 +1,10 @@
 // Fields: collects the fields of a section and their marks.
 #include <algorithm>
-#include <danling/config/tree.hpp>
-#include <danling/core/error.hpp>
 #include <limits>
 #include <type_traits>
+
+#include <danling/config/tree.hpp>
+#include <danling/core/error.hpp>
 
 #include <config/field_spec.hpp>
 #include <config/number.hpp>

@@ -2,6 +2,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+
 #include <danling/config/tree.hpp>
 
 namespace danling::inline v0 {

@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <danling/config/config.hpp>
 #include <utility>
+
+#include <danling/config/config.hpp>
 
 #include <config/field_spec.hpp>
 

@@ -1,9 +1,11 @@
 // Reads JSON text into nodes.
 #include <cstddef>
-#include <danling/core/error.hpp>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <danling/core/error.hpp>
 
 #include <config/node.hpp>
 

@@ -1,10 +1,11 @@
 // Reads config files.
 #include <cerrno>
 #include <cstring>
-#include <danling/config/config.hpp>
-#include <danling/core/error.hpp>
 #include <fstream>
 #include <string>
+
+#include <danling/config/config.hpp>
+#include <danling/core/error.hpp>
 
 #include <config/assign.hpp>
 #include <config/node.hpp>

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <danling/config/tree.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include <danling/config/tree.hpp>
 
 namespace danling::inline v0::detail {
 

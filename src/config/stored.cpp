@@ -1,8 +1,9 @@
 // StoredConfig: names of types for its messages.
+#include <danling/config/stored.hpp>
+
 #include <cxxabi.h>
 
 #include <cstdlib>
-#include <danling/config/stored.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,8 +1,10 @@
 // Converts configs to trees and back, and compares trees.
-#include <algorithm>
 #include <danling/config/tree.hpp>
-#include <danling/core/error.hpp>
+
+#include <algorithm>
 #include <map>
+
+#include <danling/core/error.hpp>
 
 #include <config/assign.hpp>
 #include <config/field_spec.hpp>

@@ -1,4 +1,7 @@
 // Reads YAML text into nodes by yaml-cpp's events, which have the line of every key and include duplicates.
+#include <sstream>
+#include <utility>
+
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -6,8 +9,6 @@
 #include <yaml-cpp/parser.h>
 
 #include <danling/core/error.hpp>
-#include <sstream>
-#include <utility>
 
 #include <config/node.hpp>
 #include <config/number.hpp>

@@ -1,5 +1,6 @@
 // Writes trees as YAML text, without a library, since the hash of a config depends on every byte.
 #include <algorithm>
+
 #include <danling/config/tree.hpp>
 
 #include <config/field_spec.hpp>

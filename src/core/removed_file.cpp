@@ -12,7 +12,7 @@
 namespace danling::inline v0::detail {
 
 int restore_removed(int file, const std::filesystem::path& path) noexcept {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) == 0 || errno != ENOENT) {
     return 0;
   }

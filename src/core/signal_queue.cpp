@@ -17,7 +17,7 @@ SignalQueue::SignalQueue(std::string_view where) {
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGCHLD);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
-    struct sigaction before {};
+    struct sigaction before{};
     sigaction(number, nullptr, &before);
     if (before.sa_handler != SIG_IGN) {  // a blocked signal is queued even if it is ignored
       sigaddset(&wanted, number);
@@ -26,7 +26,7 @@ SignalQueue::SignalQueue(std::string_view where) {
   descriptor_ = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
   check<StateError>(descriptor_ >= 0, where, "expected a descriptor of signals, got ", std::strerror(errno));
   sigprocmask(SIG_BLOCK, &wanted, &mask_before_);
-  struct sigaction ignore {};
+  struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &pipe_before_);
 }

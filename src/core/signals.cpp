@@ -75,7 +75,7 @@ SignalGuard::SignalGuard(std::initializer_list<int> signals) {
                     "expected one SignalGuard at a time in this process, got a second one");
   forget_request();
   for (const int signal : signals) {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = danling_note_stop_signal;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);

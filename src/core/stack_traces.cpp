@@ -74,10 +74,10 @@ extern "C" void danling_note_stack(int, siginfo_t*, void* context) {
 /// Installs the handler on a real-time signal that has none. Returns the signal, or 0.
 int free_signal() {
   for (int signal = SIGRTMAX - 1; signal > SIGRTMIN; --signal) {
-    struct sigaction present {};
+    struct sigaction present{};
     if (sigaction(signal, nullptr, &present) == 0 && (present.sa_flags & SA_SIGINFO) == 0 &&
         present.sa_handler == SIG_DFL) {
-      struct sigaction action {};
+      struct sigaction action{};
       action.sa_sigaction = danling_note_stack;
       action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
       sigfillset(&action.sa_mask);

@@ -44,7 +44,7 @@ class MappedFile {
  public:
   explicit MappedFile(const char* path) {
     const int file = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat about {};
+    struct stat about{};
     if (file >= 0 && fstat(file, &about) == 0 && about.st_size > 0) {
       void* const begin = mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_READ, MAP_PRIVATE, file, 0);
       begin_ = begin == MAP_FAILED ? nullptr : static_cast<const char*>(begin);

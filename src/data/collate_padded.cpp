@@ -15,7 +15,7 @@ namespace danling::inline v0::data {
 
 namespace {
 
-at::Tensor pad_all(const std::vector<Sample>& samples, at::Tensor Sample::*member, const char* name,
+at::Tensor pad_all(const std::vector<Sample>& samples, at::Tensor Sample::* member, const char* name,
                    std::int64_t longest, double value) {
   const at::Tensor& first = samples.front().*member;
   std::vector<std::int64_t> sizes = first.sizes().vec();

@@ -80,16 +80,15 @@ template <class T, class Copy>
   const auto at = [&](Place place) __attribute__((always_inline)) {
     return base + static_cast<std::size_t>(indices[place.row]) * row_size + place.begin;
   };
-  const auto count = [&](Place place) __attribute__((always_inline)) {
-    return std::min(piece, row_size - place.begin);
-  };
-  const auto advance = [&](Place & place) __attribute__((always_inline)) {
+  const auto count = [&](Place place)
+                         __attribute__((always_inline)) { return std::min(piece, row_size - place.begin); };
+  const auto advance = [&](Place& place) __attribute__((always_inline)) {
     place.begin += piece;
     if (place.begin >= row_size) {
       place = {place.row + 1, 0};
     }
   };
-  const auto prefetch = [&](Place & place) __attribute__((always_inline)) {
+  const auto prefetch = [&](Place& place) __attribute__((always_inline)) {
     if (place.row < indices.size()) {
       const auto* bytes = reinterpret_cast<const char*>(at(place));
       for (std::size_t i = 0; i < count(place) * sizeof(T); i += 64) {
@@ -112,11 +111,9 @@ template <class From>
 [[gnu::always_inline]] inline void gather_affine_loop(const From* base, std::size_t row_size,
                                                       std::span<const std::int64_t> indices, float* to, float scale,
                                                       float shift) {
-  each_piece(
-      base, row_size,
-      indices, [&](const From* from, std::size_t count, std::size_t place) __attribute__((always_inline)) {
-        affine_loop(from, to + place, count, scale, shift);
-      });
+  each_piece(base, row_size, indices,
+             [&](const From* from, std::size_t count, std::size_t place)
+                 __attribute__((always_inline)) { affine_loop(from, to + place, count, scale, shift); });
 }
 
 enum class Level { any, avx2, avx512 };

@@ -10,7 +10,7 @@ namespace danling::inline v0::data {
 namespace {
 
 template <class Part>
-auto collate_member(const std::vector<Sample>& samples, Part Sample::*member, const char* name) {
+auto collate_member(const std::vector<Sample>& samples, Part Sample::* member, const char* name) {
   detail::Parts<Part> parts;
   parts.reserve(samples.size());
   for (const Sample& sample : samples) {

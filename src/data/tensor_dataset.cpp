@@ -5,6 +5,7 @@
 #include <ATen/ops/index_select.h>
 
 #include <danling/core/error.hpp>
+
 #include <data/batch_memory.hpp>
 #include <data/kernels.hpp>
 

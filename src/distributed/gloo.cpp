@@ -16,11 +16,11 @@
 #include <distributed/group_impl.hpp>
 
 #ifdef USE_C10D_GLOO
+#include <distributed/meeting.hpp>
+
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
-#include <distributed/meeting.hpp>
 #endif
 
 namespace danling::inline v0::detail {

@@ -11,15 +11,15 @@
 #include <mutex>
 #include <system_error>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
-
 #include <danling/core/error.hpp>
 
 #include <distributed/ancestors.hpp>
 #include <distributed/rank_report.hpp>
 #include <distributed/wire.hpp>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -7,11 +7,12 @@
 #include <string_view>
 
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <danling/distributed/group.hpp>
 
 #include <distributed/sockets.hpp>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,14 +1,14 @@
 // AtomicFile: writes a temporary file and renames it once it is on disk.
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
@@ -45,7 +45,7 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
     }
     // The lock ends when the descriptor closes, also in a crash. So remove_stale_temporaries detects dead writers.
     ::flock(descriptor_, LOCK_EX | LOCK_NB);
-    struct stat status {};
+    struct stat status{};
     if (::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) {
       return;
     }
@@ -181,7 +181,7 @@ void AtomicFile::finish() {
   if (twin >= 0 && ::close(twin) != 0 && errno != EINTR) {
     check_system(errno, "close");
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0) {
     check_system(errno, "examine");
   }

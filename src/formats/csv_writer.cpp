@@ -1,9 +1,8 @@
 // Writes tables as CSV text.
 #include <cmath>
 
-#include <danling/formats/table.hpp>
-
 #include <danling/core/error.hpp>
+#include <danling/formats/table.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

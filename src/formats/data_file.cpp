@@ -1,13 +1,13 @@
 #include <formats/data_file.hpp>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <danling/core/error.hpp>
 
@@ -25,7 +25,7 @@ DataFile::DataFile(std::filesystem::path path, std::string_view where) : path_(s
   if (descriptor_ < 0) {
     refuse(std::generic_category().message(errno));
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0) {
     refuse(std::generic_category().message(errno));
   }

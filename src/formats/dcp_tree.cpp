@@ -1,9 +1,8 @@
 // DcpReader::tree(): builds the state of a sharded checkpoint, with a storage for each tensor.
-#include <danling/formats/detail/dcp_reader.hpp>
-
 #include <algorithm>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/detail/dcp_reader.hpp>
 #include <danling/formats/pth.hpp>
 
 namespace danling::inline v0::formats {

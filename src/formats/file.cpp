@@ -1,12 +1,12 @@
 #include <danling/formats/file.hpp>
 
-#include <algorithm>
-#include <cerrno>
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 
 #include <danling/core/error.hpp>
 
@@ -43,7 +43,7 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   if (descriptor_ < 0) {
     fail_system("checkpoint.read", "open", path_, errno);
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     const int error = errno;
     const bool regular = S_ISREG(status.st_mode);

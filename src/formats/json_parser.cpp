@@ -1,13 +1,13 @@
 #include <formats/json_parser.hpp>
 
+#include <locale.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <system_error>
 #include <utility>
-
-#include <locale.h>
 
 #include <danling/core/error.hpp>
 

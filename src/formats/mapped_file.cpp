@@ -1,15 +1,15 @@
 #include <danling/formats/detail/mapped_file.hpp>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <danling/core/error.hpp>
 
@@ -33,7 +33,7 @@ MappedFile::MappedFile(std::filesystem::path path, Access access, std::string_vi
   if (descriptor_ < 0) {
     refuse(reason_of(errno));
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0) {
     refuse(reason_of(errno));
   }
@@ -68,7 +68,7 @@ std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t
 }
 
 void MappedFile::check_size() const {
-  struct stat status {};
+  struct stat status{};
   check<DataError>(::fstat(descriptor_, &status) == 0, where_, "expected a readable file, got ", quote(path_.string()),
                    ": ", reason_of(errno));
   const auto now = static_cast<std::uint64_t>(status.st_size);

@@ -2,12 +2,13 @@
 // since pickles share values and may contain cycles, unlike trees. At the end the nodes are copied into a tree.
 #pragma once
 
-#include <danling/core/error.hpp>
-#include <danling/formats/detail/pickle.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
 #include <formats/pickle_globals.hpp>
 

@@ -1,11 +1,10 @@
 // Writes PNG images by zlib, so that a build without libpng can write them too. Format: PNG specification, 3rd edition.
-#include <danling/formats/image.hpp>
-
 #include <vector>
 
 #include <zlib.h>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/image.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -9,8 +9,8 @@
 #include <streambuf>
 #include <system_error>
 
-#include <zlib.h>
 #include <nlohmann/json.hpp>
+#include <zlib.h>
 
 #include <danling/core/error.hpp>
 

@@ -173,8 +173,7 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
 
 void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call(
-        concat("a meter, n = ", n), {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, &life_);
+    tape::host_call(concat("a meter, n = ", n), {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, &life_);
     return;
   }
   check_scalar(sum);
@@ -194,8 +193,7 @@ void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
 
 void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call(
-        "a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, &life_);
+    tape::host_call("a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, &life_);
     return;
   }
   if (!n.defined() || n.numel() != 1 || !at::isIntegralType(n.scalar_type(), /*includeBool=*/false)) [[unlikely]] {

@@ -1,11 +1,10 @@
 // Preprocessing common to all tasks: joins nested tensors, drops ignored labels and dimensions of size one.
-#include <danling/metrics/preprocess.hpp>
-
 #include <vector>
 
 #include <ATen/core/List.h>
 
 #include <danling/core/error.hpp>
+#include <danling/metrics/preprocess.hpp>
 
 #include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>

@@ -12,6 +12,7 @@
 #include <ATen/ops/where.h>
 
 #include <danling/core/error.hpp>
+
 #include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {

@@ -1,6 +1,4 @@
 // Saves and loads adapters in PEFT's layout.
-#include <danling/nn/lora.hpp>
-
 #include <algorithm>
 #include <set>
 #include <string>
@@ -11,6 +9,7 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
+#include <danling/nn/lora.hpp>
 
 #include <nn/adapter_names.hpp>
 

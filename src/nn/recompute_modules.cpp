@@ -1,12 +1,11 @@
 // Activation recompute for modules by name.
-#include <danling/nn/recompute.hpp>
-
 #include <algorithm>
 #include <regex>
 
 #include <torch/nn/modules/container/sequential.h>
 
 #include <danling/core/error.hpp>
+#include <danling/nn/recompute.hpp>
 
 namespace danling::inline v0::nn {
 namespace {

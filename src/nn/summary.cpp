@@ -8,6 +8,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <danling/core/error.hpp>
+
 #include <nn/flops.hpp>
 #include <tensors/nested/impl.hpp>
 

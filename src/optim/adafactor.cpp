@@ -1,6 +1,4 @@
 // Adafactor: second moments of matrices factored into one number per row and column.
-#include <danling/optim/layerwise.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,6 +11,8 @@
 #include <ATen/ops/pow.h>
 
 #include <danling/core/error.hpp>
+#include <danling/optim/layerwise.hpp>
+
 #include <optim/layers.hpp>
 
 namespace danling::inline v0::optim {

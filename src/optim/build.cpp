@@ -11,6 +11,7 @@
 #include <danling/optim/lbfgs.hpp>
 #include <danling/optim/muon.hpp>
 #include <danling/optim/sgd.hpp>
+
 #include <optim/known.hpp>
 #include <optim/layers.hpp>
 

@@ -1,13 +1,13 @@
 // Builds schedulers from specifications.
-#include <danling/optim/build.hpp>
-
 #include <algorithm>
 
 #include <danling/config/tree.hpp>
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
+#include <danling/optim/build.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/lr_scheduler.hpp>
+
 #include <optim/known.hpp>
 #include <optim/torch_schedules.hpp>
 

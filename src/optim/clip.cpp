@@ -17,6 +17,7 @@
 #include <ATen/ops/view_as_real.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/memory.hpp>
 #include <optim/plan.hpp>
 #include <optim/spans.hpp>

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/elementwise_impl.hpp>
 #include <optim/known_options.hpp>
 #include <optim/memory.hpp>

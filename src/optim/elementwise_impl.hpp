@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/optim/elementwise.hpp>
+
 #include <optim/plan.hpp>
 #include <optim/rule.hpp>
 #include <optim/spans.hpp>

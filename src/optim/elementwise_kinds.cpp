@@ -1,9 +1,9 @@
 // The classes of elementwise optimizers: each is a rule.
+#include <utility>
+
 #include <danling/optim/adagrad.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/sgd.hpp>
-
-#include <utility>
 
 #include <optim/rule.hpp>
 

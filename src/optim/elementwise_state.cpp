@@ -6,6 +6,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/elementwise_impl.hpp>
 #include <optim/saved_state.hpp>
 
@@ -19,9 +20,9 @@ at::Tensor scalar(double value) { return at::scalar_tensor(value, at::TensorOpti
 /// Options by their key in a saved group.
 struct Option {
   std::string_view key;
-  std::optional<double> OptimizerOptions::*number = nullptr;
-  std::optional<bool> OptimizerOptions::*flag = nullptr;
-  std::optional<std::pair<double, double>> OptimizerOptions::*pair = nullptr;
+  std::optional<double> OptimizerOptions::* number = nullptr;
+  std::optional<bool> OptimizerOptions::* flag = nullptr;
+  std::optional<std::pair<double, double>> OptimizerOptions::* pair = nullptr;
 };
 
 using O = OptimizerOptions;

@@ -9,6 +9,7 @@
 #include <ATen/ops/full.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/elementwise_impl.hpp>
 #include <optim/rounding.hpp>
 

@@ -14,6 +14,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <danling/optim/clip.hpp>
+
 #include <optim/memory.hpp>
 
 namespace danling::inline v0::optim {

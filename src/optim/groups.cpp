@@ -1,6 +1,4 @@
 // Parameters by pattern: groups with separate options, groups without weight decay, frozen parameters.
-#include <danling/optim/build.hpp>
-
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -9,6 +7,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
+#include <danling/optim/build.hpp>
 
 namespace danling::inline v0::optim {
 namespace {

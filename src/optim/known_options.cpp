@@ -1,12 +1,12 @@
 #include <optim/known_options.hpp>
 
-#include <optim/known.hpp>
-
 #include <algorithm>
 #include <cmath>
 
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
+
+#include <optim/known.hpp>
 
 namespace danling::inline v0::optim::detail {
 

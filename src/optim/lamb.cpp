@@ -1,11 +1,11 @@
 // LAMB: Adam with a step proportional to each parameter's norm.
-#include <danling/optim/layerwise.hpp>
-
 #include <cmath>
 #include <vector>
 
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/where.h>
+
+#include <danling/optim/layerwise.hpp>
 
 #include <optim/layers.hpp>
 

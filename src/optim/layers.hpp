@@ -7,6 +7,7 @@
 
 #include <danling/optim/optimizer.hpp>
 #include <danling/optim/options.hpp>
+
 #include <optim/known_options.hpp>
 #include <optim/rules/layerwise_kernels.hpp>
 #include <optim/saved_state.hpp>

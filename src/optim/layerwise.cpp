@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/layers.hpp>
 #include <optim/memory.hpp>
 #include <optim/plan.hpp>

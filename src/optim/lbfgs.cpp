@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/known_options.hpp>
 #include <optim/line_search.hpp>
 #include <optim/plan.hpp>

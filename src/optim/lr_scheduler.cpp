@@ -7,6 +7,7 @@
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/optim/build.hpp>
+
 #include <optim/ramp.hpp>
 
 namespace danling::inline v0::optim {

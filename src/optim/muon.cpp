@@ -13,6 +13,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/optim/adam.hpp>
+
 #include <optim/known_options.hpp>
 #include <optim/plan.hpp>
 #include <optim/rule.hpp>

@@ -7,6 +7,7 @@
 #include <danling/core/error.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/curves.hpp>
+
 #include <optim/ramp.hpp>
 #include <optim/torch_schedules.hpp>
 

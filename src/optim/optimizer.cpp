@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/memory.hpp>
 
 namespace danling::inline v0::optim {

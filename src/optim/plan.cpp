@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/saved_state.hpp>
 
 namespace danling::inline v0::optim::detail {

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/optim/optimizer.hpp>
+
 #include <optim/fused_kernels.hpp>
 
 namespace danling::inline v0::optim::detail {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <danling/core/error.hpp>
+
 #include <optim/torch_schedules.hpp>
 
 namespace danling::inline v0::optim::detail {

@@ -7,6 +7,7 @@
 
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
+
 #include <optim/known.hpp>
 #include <optim/known_options.hpp>
 #include <optim/rules/constants.hpp>

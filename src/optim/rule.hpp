@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <danling/optim/options.hpp>
+
 #include <optim/fused_kernels.hpp>
 #include <optim/rules/kernels.hpp>
 #include <optim/rules/lists.hpp>

@@ -5,6 +5,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <danling/core/error.hpp>
+
 #include <optim/torch_kinds.hpp>
 
 namespace danling::inline v0::optim {

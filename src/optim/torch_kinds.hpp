@@ -5,6 +5,7 @@
 #include <span>
 
 #include <danling/optim/optimizer.hpp>
+
 #include <optim/saved_state.hpp>
 
 namespace torch::optim {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
+
 #include <optim/shape_lr.hpp>
 
 namespace danling::inline v0::optim::detail {
@@ -207,7 +208,7 @@ std::shared_ptr<Scheduler> one_cycle(Options spec, Optimizer& optimizer, Total r
   }
   phases.push_back({number(total) - 1, 1 / (div * final_div), 0});
   const auto along = [phases = std::move(phases), total, cos = strategy == "cos"](std::int64_t position,
-                                                                                  double Phase::*value) {
+                                                                                  double Phase::* value) {
     const double at = number(std::min(position, total - 1));  // constant after the end
     std::size_t next = 1;
     while (next + 1 < phases.size() && at > phases[next].end) {
@@ -223,8 +224,7 @@ std::shared_ptr<Scheduler> one_cycle(Options spec, Optimizer& optimizer, Total r
     ends.high = per_group(*spec.max_lr, "max_lr", optimizer);
   }
   ends.length = total;
-  cycle_momentum(
-      ends, spec, [along](std::int64_t position) { return along(position, &Phase::momentum); }, 0.85, 0.95);
+  cycle_momentum(ends, spec, [along](std::int64_t position) { return along(position, &Phase::momentum); }, 0.85, 0.95);
   return std::make_shared<ShapeLR>(
       optimizer, [along](std::int64_t position) { return along(position, &Phase::lr); }, std::move(ends));
 }

@@ -163,8 +163,7 @@ PipelineTimeline pipeline_timeline(std::vector<std::vector<PipelineSpan>> spans)
 }
 
 PipelineTimeline simulate_pipeline(const PipelinePlan& plan, const PipelineCosts& costs) {
-  return simulate_pipeline(
-      plan, [&](const PipelineAction& action) { return costs.of(action.work); }, costs.message);
+  return simulate_pipeline(plan, [&](const PipelineAction& action) { return costs.of(action.work); }, costs.message);
 }
 
 PipelineTimeline simulate_pipeline(const PipelinePlan& plan,

@@ -1,11 +1,11 @@
 // Computations of sliced layers.
-#include <danling/core/error.hpp>
-#include <danling/parallel/tensor_functions.hpp>
-
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/functional/linear.h>
+
+#include <danling/core/error.hpp>
+#include <danling/parallel/tensor_functions.hpp>
 
 #include <parallel/tensor_layers.hpp>
 

@@ -87,8 +87,7 @@ State CallbackList::state_dict() const {
   State::Map map;
   for (const Entry& entry : all_) {
     State state;
-    guarded(
-        entry, [&] { state = entry.own ? State() : entry.callback->state_dict(); }, "return its state");
+    guarded(entry, [&] { state = entry.own ? State() : entry.callback->state_dict(); }, "return its state");
     if (!state.is_null()) {
       map.set(entry.callback->name(), std::move(state));
     }
@@ -105,8 +104,7 @@ std::vector<std::string> CallbackList::load_state_dict(const State& state) const
     if (found == all_.end()) {
       unknown.push_back(saved.key.string());
     } else {
-      guarded(
-          *found, [&] { found->callback->load_state_dict(saved.value); }, "load the state of the checkpoint");
+      guarded(*found, [&] { found->callback->load_state_dict(saved.value); }, "load the state of the checkpoint");
     }
   }
   return unknown;

@@ -1,5 +1,5 @@
 // Warnings and errors for runs that would otherwise fail silently.
-#include <danling/runner/torch_runner_base.hpp>
+#include <runner/checks.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -9,11 +9,11 @@
 #include <c10/util/Type.h>
 #include <torch/nn/module.h>
 
+#include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include <distributed/packing.hpp>
 #include <runner/agreed_error.hpp>
-#include <runner/checks.hpp>
 #include <runner/loop_frame.hpp>
 #include <runner/rank_messages.hpp>
 #include <runner/services.hpp>

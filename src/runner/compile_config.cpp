@@ -1,8 +1,7 @@
 // The section `compile` of RunnerConfig.
-#include <danling/runner/compile_options.hpp>
-
 #include <danling/config/fields.hpp>
 #include <danling/core/error.hpp>
+#include <danling/runner/compile_options.hpp>
 
 #include <runner/reserved_keys.hpp>
 

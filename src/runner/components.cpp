@@ -1,6 +1,4 @@
 // Model, optimizer and scheduler of a runner: built from the config, saved and restored.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
@@ -11,6 +9,7 @@
 #include <danling/optim/build.hpp>
 #include <danling/runner/early_stopping.hpp>
 #include <danling/runner/parallelism.hpp>
+#include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include <runner/adapters.hpp>

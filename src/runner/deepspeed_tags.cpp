@@ -35,7 +35,7 @@ constexpr const char* deepspeed_file = "mp_rank_00_model_states.pt";
 }
 
 std::int64_t modified_at(const fs::path& path) {
-  struct stat status {};
+  struct stat status{};
   return ::stat(path.c_str(), &status) != 0 ? 0
                                             : status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec;
 }

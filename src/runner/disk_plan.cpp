@@ -10,6 +10,7 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/telemetry/text.hpp>
 #include <danling/workspace/workspace.hpp>
+
 #include <runner/checks.hpp>
 #include <runner/records.hpp>
 

@@ -1,9 +1,8 @@
 // Entering a split: sets the modes of the models and selects the metrics.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <algorithm>
 #include <utility>
 
+#include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include <runner/loss_terms.hpp>

@@ -1,6 +1,4 @@
 // The batch size finder.
-#include <danling/runner/finders.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <unordered_set>
@@ -8,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <danling/distributed/group.hpp>
+#include <danling/runner/finders.hpp>
 #include <danling/workspace/files.hpp>
 
 #include <runner/finder.hpp>

@@ -1,10 +1,9 @@
 // The learning rate finder.
-#include <danling/runner/finders.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 
+#include <danling/runner/finders.hpp>
 #include <danling/workspace/files.hpp>
 
 #include <runner/finder.hpp>

@@ -11,8 +11,8 @@
 
 #include <danling/optim/clip.hpp>
 #include <danling/runner/parallelism.hpp>
-#include <optim/memory.hpp>
 
+#include <optim/memory.hpp>
 #include <runner/gradient_stats.hpp>
 #include <runner/kept_buffers.hpp>
 #include <runner/loss_policy.hpp>

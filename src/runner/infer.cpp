@@ -1,12 +1,12 @@
 // Inference of a split, batch by batch, or of one batch from the program.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+
+#include <danling/runner/torch_runner_base.hpp>
 
 #include <runner/adapters.hpp>
 #include <runner/agreement.hpp>

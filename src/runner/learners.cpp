@@ -1,5 +1,5 @@
 // The models in training, each with its optimizer, schedule and window: built from the config, saved, restored.
-#include <danling/runner/torch_runner_base.hpp>
+#include <runner/learners.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -10,10 +10,11 @@
 
 #include <danling/core/detail/suggest.hpp>
 #include <danling/optim/build.hpp>
+#include <danling/runner/torch_runner_base.hpp>
+
 #include <runner/adapters.hpp>
 #include <runner/averages.hpp>
 #include <runner/gradients.hpp>
-#include <runner/learners.hpp>
 #include <runner/load_part.hpp>
 #include <runner/repeated_step.hpp>
 #include <runner/schedules.hpp>

@@ -1,11 +1,10 @@
 // Life cycle of a runner: initialize(), close(), and its services in between.
-#include <danling/runner/base_runner.hpp>
-
 #include <chrono>
 #include <exception>
 
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/checkpoint/sharded_manager.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/runner/parallelism.hpp>
 
 #include <runner/saver.hpp>
@@ -64,8 +63,8 @@ void BaseRunner::init_checkpoint_manager() {
         [this](const std::string& path, at::IntArrayRef sizes) { return shard_box(path, sizes); }));
     return;
   }
-  set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
-      std::move(options), [this] { return state_dict(); }, exported));
+  set_checkpoint_manager(
+      std::make_unique<FileCheckpointManager>(std::move(options), [this] { return state_dict(); }, exported));
 }
 
 ShardedState BaseRunner::sharded_state(State state) const { return {.state = std::move(state)}; }

@@ -1,10 +1,9 @@
 // Loaders of a runner: options of a split from `dataloader` of the config.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <algorithm>
 
 #include <danling/data/default_options.hpp>
 #include <danling/runner/parallelism.hpp>
+#include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -12,7 +11,7 @@ namespace {
 // The config key that set an option of a split.
 template <class T>
 std::string key_of(const DataloaderConfig& config, const std::string& split,
-                   std::optional<T> DataloaderOverrides::*option, std::string_view name) {
+                   std::optional<T> DataloaderOverrides::* option, std::string_view name) {
   const auto own = config.splits.find(split);
   const bool by_split = own != config.splits.end() && (own->second.*option).has_value();
   return by_split ? concat("dataloader.", split, ".", name) : concat("dataloader.", name);

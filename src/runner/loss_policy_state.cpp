@@ -1,10 +1,9 @@
 // The roll-back of a policy, and its state in checkpoints.
-#include <runner/loss_policy.hpp>
-
 #include <ATen/ops/tensor.h>
 
 #include <danling/checkpoint/manager.hpp>
 
+#include <runner/loss_policy.hpp>
 #include <runner/restorer.hpp>
 #include <runner/services.hpp>
 

@@ -1,8 +1,7 @@
 // Summary of a run's models, for --summary and for the run's metadata.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <danling/nn/lora.hpp>
 #include <danling/nn/summary.hpp>
+#include <danling/runner/torch_runner_base.hpp>
 
 #include <runner/adapters.hpp>
 #include <runner/evaluator.hpp>

@@ -1,7 +1,6 @@
 // Logs a drawing of a pipeline's step.
-#include <danling/runner/parallel_parts.hpp>
-
 #include <danling/core/error.hpp>
+#include <danling/runner/parallel_parts.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0::detail {

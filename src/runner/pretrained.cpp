@@ -8,6 +8,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
+
 #include <runner/deepspeed_pointers.hpp>
 #include <runner/restorer.hpp>
 

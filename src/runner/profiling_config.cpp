@@ -1,8 +1,7 @@
 // The section `profiling` of RunnerConfig.
-#include <danling/runner/profiling_options.hpp>
-
 #include <danling/config/fields.hpp>
 #include <danling/core/error.hpp>
+#include <danling/runner/profiling_options.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,11 +1,10 @@
 // State of each rank, such as its generators: gathered for a checkpoint and restored to each rank.
-#include <danling/runner/base_runner.hpp>
-
 #include <span>
 #include <utility>
 
 #include <danling/data/loader_base.hpp>
 #include <danling/distributed/group.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 

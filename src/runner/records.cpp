@@ -1,5 +1,5 @@
 // The run's records: results, score, summary.
-#include <danling/runner/base_runner.hpp>
+#include <runner/records.hpp>
 
 #include <unistd.h>
 
@@ -12,9 +12,9 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/detail/suggest.hpp>
+#include <danling/runner/base_runner.hpp>
 
 #include <runner/rank_messages.hpp>
-#include <runner/records.hpp>
 #include <runner/saver.hpp>
 #include <runner/score_names.hpp>
 #include <runner/services.hpp>

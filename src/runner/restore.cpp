@@ -1,6 +1,4 @@
 // Restores a run from a checkpoint: compares the config, skips excluded parts, restores the program's objects.
-#include <danling/runner/base_runner.hpp>
-
 #include <algorithm>
 #include <array>
 #include <string>
@@ -9,6 +7,7 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/detail/suggest.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/runner/parallelism.hpp>
 
 #include <runner/display.hpp>

@@ -1,6 +1,4 @@
 // Finds the checkpoint to resume: the one that the config names, or that of an earlier attempt with the same config.
-#include <danling/runner/base_runner.hpp>
-
 #include <fstream>
 #include <string>
 #include <utility>
@@ -8,6 +6,7 @@
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/checkpoint/weights.hpp>
+#include <danling/runner/base_runner.hpp>
 
 #include <runner/earlier_run.hpp>
 #include <runner/restorer.hpp>

@@ -1,6 +1,4 @@
 // Rolls training back to its last sound checkpoint.
-#include <danling/runner/base_runner.hpp>
-
 #include <functional>
 
 #include <ATen/ops/isfinite.h>
@@ -8,6 +6,7 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/data/tensors.hpp>
 #include <danling/distributed/group.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>

@@ -1,10 +1,9 @@
 // State of a run in a checkpoint: config, counters, results, callbacks and tracked objects.
-#include <danling/runner/base_runner.hpp>
-
 #include <exception>
 #include <utility>
 
 #include <danling/config/tree.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/runner/parallelism.hpp>
 
 #include <runner/restorer.hpp>

@@ -1,10 +1,12 @@
 // RunnerConfig: all settings of a runner.
+#include <danling/runner/runner_config.hpp>
+
 #include <algorithm>
+#include <set>
+
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
-#include <danling/runner/runner_config.hpp>
 #include <danling/runner/stacks.hpp>
-#include <set>
 
 #include <config/field_spec.hpp>
 #include <runner/deepspeed_stack.hpp>

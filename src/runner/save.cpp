@@ -1,9 +1,9 @@
 // Saves a run: takes checkpoints, handles failed saves, waits for the last one.
-#include <danling/runner/base_runner.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include <danling/runner/base_runner.hpp>
 
 #include <runner/records.hpp>
 #include <runner/saver.hpp>

@@ -1,6 +1,4 @@
 // Sinks of a runner: adds them, and sends records of the program.
-#include <danling/runner/base_runner.hpp>
-
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clamp.h>
@@ -9,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <danling/formats/image.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/telemetry/csv_sink.hpp>
 #include <danling/telemetry/mlflow.hpp>
 #include <danling/telemetry/openmetrics.hpp>

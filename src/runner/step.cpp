@@ -1,6 +1,4 @@
 // The path of one step: contexts, backward, the end of the window, the update.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -8,7 +6,9 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+
 #include <danling/checkpoint/manager.hpp>
+#include <danling/runner/torch_runner_base.hpp>
 
 #include <runner/gradients.hpp>
 #include <runner/loss_policy.hpp>

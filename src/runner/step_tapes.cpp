@@ -7,6 +7,7 @@
 
 #include <danling/runner/detail/batch_tensors.hpp>
 #include <danling/telemetry/logger.hpp>
+
 #include <tape/checker.hpp>
 
 namespace danling::inline v0 {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <danling/runner/torch_runner_base.hpp>
+
 #include <tape/recorder.hpp>
 #include <tape/tape.hpp>
 

@@ -1,9 +1,8 @@
 // summary.json: the status at the end of a run, and its results.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <cmath>
 
 #include <danling/runner/early_stopping.hpp>
+#include <danling/runner/torch_runner_base.hpp>
 
 #include <runner/records.hpp>
 #include <runner/services.hpp>

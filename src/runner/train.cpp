@@ -1,6 +1,4 @@
 // train(): its preparation, events and errors.
-#include <danling/runner/torch_runner_base.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include <danling/core/detail/suggest.hpp>
+#include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include <distributed/watch.hpp>

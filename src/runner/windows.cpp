@@ -8,8 +8,8 @@
 
 #include <danling/core/detail/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
-#include <optim/memory.hpp>
 
+#include <optim/memory.hpp>
 #include <runner/adapters.hpp>
 #include <runner/agreement.hpp>
 #include <runner/averages.hpp>

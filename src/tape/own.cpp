@@ -1,5 +1,5 @@
 // Kernels that replace LibTorch's with the same bits, without the overhead of its iterators.
-#include <tape/direct.hpp>
+#include <tape/own.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +12,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <tape/direct.hpp>
 #include <tape/kernels/kernels.hpp>
-#include <tape/own.hpp>
 #include <tensors/workers.hpp>
 
 namespace danling::inline v0::tape {

@@ -1,9 +1,9 @@
 // Host calls, gradients, updates, and the end of a recording.
-#include <tape/recorder.hpp>
-
 #include <utility>
 
 #include <danling/core/format.hpp>
+
+#include <tape/recorder.hpp>
 
 namespace danling::inline v0::tape {
 

@@ -1,6 +1,4 @@
 // Builds the calls of a replay from a recording: which operators need no call, and the form of the others.
-#include <tape/tape.hpp>
-
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 
+#include <tape/tape.hpp>
 #include <tape/traits.hpp>
 
 namespace danling::inline v0::tape {

@@ -1,7 +1,7 @@
 // Placement of a tape's results in memory, and the times at which outside memory is bound.
-#include <tape/tape.hpp>
-
 #include <algorithm>
+
+#include <tape/tape.hpp>
 
 namespace danling::inline v0::tape {
 

@@ -1,6 +1,4 @@
 // Replays a tape.
-#include <tape/tape.hpp>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +11,8 @@
 #include <c10/core/TensorImpl.h>
 
 #include <danling/core/format.hpp>
+
+#include <tape/tape.hpp>
 
 namespace danling::inline v0::tape {
 namespace {

@@ -44,7 +44,7 @@ HeartbeatWatch::Files HeartbeatWatch::files() const {
   std::error_code error;
   for (fs::directory_iterator entry(directory_, error), end; !error && entry != end; entry.increment(error)) {
     const fs::path& path = entry->path();
-    struct stat status {};
+    struct stat status{};
     if (path.extension() == ".json" && !path.filename().string().starts_with('.') &&
         ::stat(path.c_str(), &status) == 0) {
       out[path] = {status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};

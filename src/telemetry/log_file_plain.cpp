@@ -7,9 +7,9 @@
 #include <ctime>
 
 #include <danling/core/error.hpp>
-#include <telemetry/log_file.hpp>
 
 #include <core/removed_file.hpp>
+#include <telemetry/log_file.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -3,12 +3,11 @@
 
 #if DANLING_WITH_SPDLOG
 
-#include <spdlog/logger.h>
-#include <spdlog/sinks/base_sink.h>
-
 #include <cerrno>
 
 #include <spdlog/details/null_mutex.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -135,7 +135,7 @@ bool MetricsReader::update() {
     content_ = std::make_unique<Content>(options_);
     return changed;
   };
-  struct stat status {};
+  struct stat status{};
   if (file.number < 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
       return forget();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <danling/core/format.hpp>
+
 #include <workspace/command.hpp>
 
 namespace danling::inline v0 {

@@ -150,7 +150,7 @@ DiskUsage disk_usage(const std::filesystem::path& directory) {
   std::error_code error;
   for (std::filesystem::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    struct stat status {};
+    struct stat status{};
     if (lstat(entry->path().c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
       ++out.files;
       out.bytes += seen.emplace(status.st_dev, status.st_ino).second ? static_cast<std::uint64_t>(status.st_size) : 0;

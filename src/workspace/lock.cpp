@@ -76,8 +76,8 @@ Workspace::Lock::~Lock() {
 }
 
 bool Workspace::Lock::exists() const {
-  struct stat held {};
-  struct stat named {};
+  struct stat held{};
+  struct stat named{};
   if (::stat(path_.c_str(), &named) != 0) {
     return errno != ENOENT;
   }

@@ -27,7 +27,7 @@ namespace {
 bool is_temporary(const std::string& name) { return name.starts_with('.') || name.find(".tmp-") != std::string::npos; }
 
 bool is_file(const fs::path& path) {
-  struct stat facts {};
+  struct stat facts{};
   return ::stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
 }
 
@@ -59,7 +59,7 @@ void add_bytes(int fd, std::set<std::pair<dev_t, ino_t>>& linked, std::uint64_t&
   }
   while (const dirent* entry = ::readdir(directory)) {
     const std::string_view name = entry->d_name;
-    struct stat facts {};
+    struct stat facts{};
     if (name == "." || name == ".." || ::fstatat(fd, entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) {
       continue;
     }
@@ -123,7 +123,7 @@ LockFacts RunDirectory::lock() const {
 }
 
 std::optional<std::uint64_t> RunDirectory::file_size(std::string_view name) const {
-  struct stat facts {};
+  struct stat facts{};
   return ::stat((dir_ / name).c_str(), &facts) == 0 && S_ISREG(facts.st_mode)
              ? std::optional(static_cast<std::uint64_t>(facts.st_size))
              : std::nullopt;
@@ -133,7 +133,7 @@ std::vector<CheckpointEntry> RunDirectory::checkpoints() const {
   std::vector<CheckpointEntry> out;
   std::error_code error;
   for (fs::directory_iterator entry(checkpoint_dir(), error), end; !error && entry != end; entry.increment(error)) {
-    struct stat facts {};
+    struct stat facts{};
     const std::string name = entry->path().filename().string();
     const auto extension = entry->path().extension();
     if (is_temporary(name) || (extension != ".pth" && extension != ".safetensors") ||

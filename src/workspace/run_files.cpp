@@ -256,7 +256,7 @@ Fact<StoredSummary> RunDirectory::summary() const {
 Fact<MetricsPosition> RunDirectory::last_line() const {
   const auto path = dir_ / "metrics.jsonl";
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat facts {};
+  struct stat facts{};
   if (file < 0 || ::fstat(file, &facts) != 0) {
     if (file >= 0) {
       ::close(file);

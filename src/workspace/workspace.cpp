@@ -11,6 +11,7 @@
 #include <danling/core/error.hpp>
 #include <danling/workspace/files.hpp>
 #include <danling/workspace/timestamp.hpp>
+
 #include <workspace/lock.hpp>
 
 namespace danling::inline v0 {

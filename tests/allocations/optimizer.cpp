@@ -6,6 +6,7 @@
 #include <danling/optim/adam.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
+
 #include <support/catch.hpp>
 
 #include "count.hpp"

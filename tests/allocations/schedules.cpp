@@ -3,6 +3,7 @@
 
 #include <danling/optim/build.hpp>
 #include <danling/optim/sgd.hpp>
+
 #include <support/catch.hpp>
 
 #include "count.hpp"

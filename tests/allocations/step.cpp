@@ -1,7 +1,7 @@
 // Counts every block that a training step takes from the allocator: the runner's against a bare loop's.
-#include <torch/torch.h>
-
 #include <filesystem>
+
+#include <torch/torch.h>
 
 #include <danling/danling.hpp>
 #include <danling/runner/parallel_runner.hpp>

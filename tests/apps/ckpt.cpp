@@ -1,8 +1,9 @@
 // danling ckpt ls, show and verify.
 #include <sys/stat.h>
 
-#include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
+
+#include <ATen/ATen.h>
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/weights.hpp>

@@ -4,8 +4,9 @@
 
 #include <functional>
 
-#include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
+
+#include <ATen/ATen.h>
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/weights.hpp>

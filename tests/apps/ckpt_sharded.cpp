@@ -10,9 +10,8 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/distributed/group.hpp>
 
-#include <support/python.hpp>
-
 #include <apps/command.hpp>
+#include <support/python.hpp>
 
 namespace ckpt_of_shards {
 namespace {

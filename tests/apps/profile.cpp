@@ -4,9 +4,9 @@
 #include <map>
 
 #include <nlohmann/json.hpp>
-#include <support/python.hpp>
 
 #include <apps/command.hpp>
+#include <support/python.hpp>
 
 namespace {
 

@@ -1,13 +1,13 @@
 // danling report: the page as a file. report_browser.py opens it in Chromium.
-#include <apps/command.hpp>
-#include <apps/run_files.hpp>
-
 #include <cstdlib>
 #include <regex>
 
 #include <nlohmann/json.hpp>
 
 #include <danling/core/format.hpp>
+
+#include <apps/command.hpp>
+#include <apps/run_files.hpp>
 
 // Compiled as one unit with the other tests.
 namespace danling_test::report_cases {

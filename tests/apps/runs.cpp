@@ -5,8 +5,9 @@
 #include <cstdlib>
 #include <set>
 
-#include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
+
+#include <ATen/ATen.h>
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/workspace/run_directory.hpp>

@@ -1,7 +1,4 @@
 // danling watch: the page, live.
-#include <apps/command.hpp>
-#include <apps/run_files.hpp>
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -14,6 +11,9 @@
 #include <thread>
 
 #include <nlohmann/json.hpp>
+
+#include <apps/command.hpp>
+#include <apps/run_files.hpp>
 
 // Compiled as one unit with the other tests.
 namespace danling_test::watch_cases {

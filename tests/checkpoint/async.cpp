@@ -13,11 +13,12 @@
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
-#include <checkpoint/save_thread.hpp>
-#include <checkpoint/staging.hpp>
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
+
+#include <checkpoint/save_thread.hpp>
+#include <checkpoint/staging.hpp>
 
 #include <support/child.hpp>
 #include <support/error.hpp>

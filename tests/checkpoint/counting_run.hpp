@@ -48,8 +48,7 @@ struct CountingRun {
     return out;
   }
   FileCheckpointManager manager(CheckpointOptions options) {
-    return FileCheckpointManager(
-        std::move(options), [this] { return full(); }, [this] { return model(); });
+    return FileCheckpointManager(std::move(options), [this] { return full(); }, [this] { return model(); });
   }
 };
 
@@ -78,7 +77,7 @@ inline std::int64_t step_in(const std::filesystem::path& path) {
 }
 
 inline ino_t inode_of(const std::filesystem::path& path) {
-  struct stat status {};
+  struct stat status{};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   return status.st_ino;
 }

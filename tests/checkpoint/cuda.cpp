@@ -1,12 +1,14 @@
 // Saves from a device. Without one the tests say so and pass.
+#include <support/cuda.hpp>
+
 #include <ATen/ATen.h>
 
-#include <checkpoint/staging.hpp>
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 
-#include <support/cuda.hpp>
+#include <checkpoint/staging.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/full.h>
 
 #include <danling/formats/file.hpp>
+
 #include <support/child.hpp>
 
 #include "counting_run.hpp"

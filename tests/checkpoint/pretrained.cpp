@@ -110,16 +110,14 @@ TEST_CASE("load_pretrained: renames by pattern, after prefixes", "[checkpoint][p
   CHECK(match.loaded == Names{"blocks.0.weight", "blocks.11.weight"});
   CHECK(at::equal(own.at("blocks.0.weight").tensor(), at::full({2}, 0.5)));
   CHECK(at::equal(own.at("blocks.11.weight").tensor(), at::full({2}, 11.0)));
-  CHECK(error_of<danling::ConfigError>([&] {
-          danling::load_pretrained(own, given, {.rename_pattern = {{R"(layer\d+)", "layer"}}});
-        }) ==
+  CHECK(error_of<danling::ConfigError>(
+            [&] { danling::load_pretrained(own, given, {.rename_pattern = {{R"(layer\d+)", "layer"}}}); }) ==
         "[checkpoint.load_pretrained] expected a name for each entry, got 'encoder.layer11.gamma' and "
         "'encoder.layer0.gamma', which both become 'encoder.layer.gamma'");
-  CHECK_THAT(error_of<danling::ConfigError>([&] {
-               danling::load_pretrained(own, given, {.rename_pattern = {{"(", ""}}});
-             }),
-             Catch::Matchers::StartsWith(
-                 "[checkpoint.load_pretrained] expected a regular expression in rename_pattern, got '(': "));
+  CHECK_THAT(
+      error_of<danling::ConfigError>([&] { danling::load_pretrained(own, given, {.rename_pattern = {{"(", ""}}}); }),
+      Catch::Matchers::StartsWith(
+          "[checkpoint.load_pretrained] expected a regular expression in rename_pattern, got '(': "));
 }
 
 // One entry of each kind that does not match.

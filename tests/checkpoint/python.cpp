@@ -1,4 +1,6 @@
 // Python's own objects in checkpoints, a checkpoint of DanLing's, and optimizers that go on in the other language.
+#include <support/python.hpp>
+
 #include <limits>
 
 #include <ATen/TensorOperators.h>
@@ -11,7 +13,6 @@
 #include <danling/optim/sgd.hpp>
 
 #include <support/error.hpp>
-#include <support/python.hpp>
 #include <support/temp_dir.hpp>
 
 namespace python_checkpoints {

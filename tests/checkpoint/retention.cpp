@@ -1,8 +1,9 @@
 // Which history checkpoints stay.
+#include <checkpoint/retention.hpp>
+
 #include <cmath>
 #include <set>
 
-#include <checkpoint/retention.hpp>
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 

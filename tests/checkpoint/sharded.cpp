@@ -1,4 +1,6 @@
 // States in shards: written by several ranks, read by others, and by Python's torch.distributed.checkpoint.
+#include <danling/checkpoint/sharded.hpp>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,7 +13,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include <danling/checkpoint/sharded.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/distributed/group.hpp>
 #include <danling/formats/detail/dcp_reader.hpp>
@@ -232,16 +233,11 @@ TEST_CASE("save_sharded: refuses boxes that are not the whole, on all ranks", "[
     CHECK(errors[0] == errors[1]);
     return errors[1];
   };
-  CHECK(error_with([](ShardedState& own, int) {
-          own.places["w"].offsets = {0, 0};
-        }) ==
+  CHECK(error_with([](ShardedState& own, int) { own.places["w"].offsets = {0, 0}; }) ==
         "[checkpoint.write] expected boxes of 12 elements together, got 6 of a tensor with sizes [4, 3] (key 'w')");
-  CHECK(error_with([](ShardedState& own, int rank) {
-          own.places["w"].offsets = {rank, 0};
-        }) == "[checkpoint.write] expected boxes that do not overlap, got two at offsets [0, 0] and [1, 0] (key 'w')");
-  CHECK(error_with([](ShardedState& own, int rank) {
-          own.places["w"].sizes = {rank == 0 ? 4 : 5, 3};
-        }) ==
+  CHECK(error_with([](ShardedState& own, int rank) { own.places["w"].offsets = {rank, 0}; }) ==
+        "[checkpoint.write] expected boxes that do not overlap, got two at offsets [0, 0] and [1, 0] (key 'w')");
+  CHECK(error_with([](ShardedState& own, int rank) { own.places["w"].sizes = {rank == 0 ? 4 : 5, 3}; }) ==
         "[checkpoint.write] expected one dtype and one size on all ranks, got float32 [4, 3] on rank 0 and float32 [5, "
         "3] on rank 1 (key 'w')");
   CHECK(error_with([](ShardedState& own, int rank) {
@@ -251,9 +247,8 @@ TEST_CASE("save_sharded: refuses boxes that are not the whole, on all ranks", "[
         }) ==
         "rank 1: [checkpoint.write] expected a place with room for sizes [2, 3], got offsets [3, 0] in [4, 3] (key "
         "'w')");
-  CHECK(error_with([](ShardedState& own, int) {
-          own.places["v"] = {{4, 3}, {0, 0}};
-        }) == "rank 0: [checkpoint.write] expected a tensor for each place, got none (key 'v')");
+  CHECK(error_with([](ShardedState& own, int) { own.places["v"] = {{4, 3}, {0, 0}}; }) ==
+        "rank 0: [checkpoint.write] expected a tensor for each place, got none (key 'v')");
   CHECK(error_with([](ShardedState& own, int) {
           own.state["a"] = State::Map{{"b.c", at::ones({1})}, {"b", State::Map{{"c", at::ones({1})}}}};
         }) == "rank 0: [checkpoint.write] expected a name for each tensor, got two (key 'a.b.c')");

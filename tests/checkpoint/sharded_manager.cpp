@@ -1,4 +1,6 @@
 // Checkpoints in shards: names, retention, agreement of the ranks, failures, and processes that are killed.
+#include <danling/checkpoint/sharded_manager.hpp>
+
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +18,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 
-#include <danling/checkpoint/sharded_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/distributed/group.hpp>
 #include <danling/formats/detail/dcp_reader.hpp>

@@ -1,7 +1,4 @@
 // Weights in Hugging Face's layout of shards. The files are by tests/golden/sharded_weights.py.
-#include <danling/checkpoint/pretrained.hpp>
-#include <danling/checkpoint/weights.hpp>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -9,6 +6,9 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+
+#include <danling/checkpoint/pretrained.hpp>
+#include <danling/checkpoint/weights.hpp>
 
 #include <support/error.hpp>
 #include <support/python.hpp>
@@ -128,9 +128,8 @@ TEST_CASE("load_pretrained: skip excuses what the file lacks, and must match a w
   given["embed.weight"] = at::ones({4, 3});
   CHECK(danling::load_pretrained(own, given, {.skip = {"^extra"}}).skipped == Names{"extra.weight"});
   CHECK(at::equal(own.at("embed.weight").tensor(), at::ones({4, 3})));
-  CHECK(error_of<ConfigError>([&] {
-          danling::load_pretrained(own, given, {.skip = {"^extra", "^hed"}});
-        }) == "[checkpoint.load_pretrained] expected in skip a pattern that matches a weight of the model, got '^hed'");
+  CHECK(error_of<ConfigError>([&] { danling::load_pretrained(own, given, {.skip = {"^extra", "^hed"}}); }) ==
+        "[checkpoint.load_pretrained] expected in skip a pattern that matches a weight of the model, got '^hed'");
 }
 
 TEST_CASE("load_weights: all missing shards are named before one is read", "[checkpoint]") {

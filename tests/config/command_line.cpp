@@ -1,5 +1,7 @@
-#include <danling/config/config.hpp>
 #include <sstream>
+
+#include <danling/config/config.hpp>
+
 #include <support/error.hpp>
 
 #include "sample.hpp"

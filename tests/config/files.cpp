@@ -1,6 +1,8 @@
 #include <cmath>
+
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
+
 #include <support/error.hpp>
 
 #include "sample.hpp"

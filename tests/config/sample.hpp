@@ -1,13 +1,14 @@
 // A config with every kind of field, as a user would write it.
 #pragma once
 
-#include <danling/config/config.hpp>
-#include <danling/config/tree.hpp>
-#include <danling/core/error.hpp>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <danling/config/config.hpp>
+#include <danling/config/tree.hpp>
+#include <danling/core/error.hpp>
 
 namespace danling_test {
 

@@ -1,6 +1,7 @@
 // Sections that are aggregates, reserved keys, and options that are inherited.
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
+
 #include <support/error.hpp>
 
 namespace danling_sections_user {

@@ -1,6 +1,9 @@
-#include <danling/config/stored.hpp>
 #include <danling/config/tree.hpp>
+
 #include <limits>
+
+#include <danling/config/stored.hpp>
+
 #include <support/error.hpp>
 
 #include "sample.hpp"

@@ -142,10 +142,9 @@ TEST_CASE("SignalGuard: a second guard is refused, and the first still works", "
 }
 
 TEST_CASE("SignalGuard: a signal that cannot be handled is refused and frees the place", "[core][signals]") {
-  CHECK(danling_test::error_of<danling::StateError>([] {
-          danling::SignalGuard guard({SIGUSR1, SIGKILL});
-        }) == "[signals.guard] expected a signal that can be handled, got SIGKILL (Invalid argument)");
-  struct sigaction action {};
+  CHECK(danling_test::error_of<danling::StateError>([] { danling::SignalGuard guard({SIGUSR1, SIGKILL}); }) ==
+        "[signals.guard] expected a signal that can be handled, got SIGKILL (Invalid argument)");
+  struct sigaction action{};
   sigaction(SIGUSR1, nullptr, &action);
   CHECK(action.sa_handler == SIG_DFL);
   CHECK_NOTHROW(danling::SignalGuard());

@@ -10,9 +10,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "core/signal_mask.hpp"
-
 #include <support/catch.hpp>
+
+#include "core/signal_mask.hpp"
 
 namespace {
 

@@ -1,10 +1,12 @@
 // What the loader and the runner ask of batches, for the default one, nested containers and types of the user's own.
+#include <danling/data/batch.hpp>
+
 #include <ATen/Context.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include <danling/data/batch.hpp>
 #include <danling/data/batch_traits.hpp>
+
 #include <support/error.hpp>
 
 namespace danling_batch_user {

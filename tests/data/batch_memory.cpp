@@ -1,4 +1,6 @@
 // The memory of large batches, which goes from one to the next.
+#include <data/batch_memory.hpp>
+
 #include <algorithm>
 #include <vector>
 
@@ -9,7 +11,7 @@
 #include <danling/data/batch.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/sample.hpp>
-#include <data/batch_memory.hpp>
+
 #include <support/catch.hpp>
 
 namespace {

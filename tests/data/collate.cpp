@@ -5,6 +5,7 @@
 
 #include <danling/data/dataset_adapter.hpp>
 #include <danling/data/loader.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -1,7 +1,8 @@
 // Batches of sequences without padding, by the loader's option.
+#include <danling/data/collate_nested.hpp>
+
 #include <ATen/Functions.h>
 
-#include <danling/data/collate_nested.hpp>
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/merge.hpp>

@@ -13,6 +13,7 @@
 #include <danling/data/map.hpp>
 #include <danling/data/map_batches.hpp>
 #include <danling/data/tensor_dataset.hpp>
+
 #include <support/error.hpp>
 #include <support/text_batch.hpp>
 

@@ -21,6 +21,7 @@
 #include <danling/data/split_map.hpp>
 #include <danling/data/tensor_dataset.hpp>
 #include <danling/data/weighted_sampler.hpp>
+
 #include <support/error.hpp>
 #include <support/text_batch.hpp>
 

@@ -11,6 +11,7 @@
 #include <danling/data/source.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/tensor_dataset.hpp>
+
 #include <support/error.hpp>
 
 // A user's own types, in the user's own namespace.
@@ -228,18 +229,16 @@ TEST_CASE("TensorDataset: the transform is input * scale + shift in float32", "[
 }
 
 TEST_CASE("TensorDataset: what does not fit is named", "[data]") {
-  CHECK(error_of<danling::DataError>([] {
-          data::TensorDataset(at::zeros({1437, 1}), at::zeros({360}));
-        }) == "[data.tensors] expected a target of 1437 records as in the input, got shape [360]");
+  CHECK(error_of<danling::DataError>([] { data::TensorDataset(at::zeros({1437, 1}), at::zeros({360})); }) ==
+        "[data.tensors] expected a target of 1437 records as in the input, got shape [360]");
   CHECK(error_of<danling::DataError>([] { data::TensorDataset(at::Tensor()); }) ==
         "[data.tensors] expected an input with a first dimension that counts records, got none");
   CHECK(error_of<danling::DataError>([] {
           data::TensorDataset(at::zeros({2}), {}, {.extra = {{"mask", at::zeros({2}, at::kMeta)}}});
         }) == "[data.tensors] expected 'mask' on cpu as the input, got meta");
   data::TensorDataset dataset(at::zeros({3}));
-  CHECK(error_of<danling::DataError>([&] {
-          dataset.get_batch(Indices{0, 3});
-        }) == "[data.tensors] expected an index in [0, 3), got 3");
+  CHECK(error_of<danling::DataError>([&] { dataset.get_batch(Indices{0, 3}); }) ==
+        "[data.tensors] expected an index in [0, 3), got 3");
   CHECK(error_of<danling::DataError>([&] { dataset.get_batch(Indices{-1}); }) ==
         "[data.tensors] expected an index in [0, 3), got -1");
 }

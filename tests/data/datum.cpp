@@ -4,6 +4,7 @@
 #include <danling/data/dataset_adapter.hpp>
 #include <danling/data/source.hpp>
 #include <danling/data/subset.hpp>
+
 #include <support/error.hpp>
 
 namespace danling_datum_user {

@@ -15,6 +15,7 @@
 #include <danling/data/collate_padded.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/random.hpp>
+
 #include <support/error.hpp>
 
 namespace {

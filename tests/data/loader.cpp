@@ -7,6 +7,7 @@
 
 #include <danling/data/subset.hpp>
 #include <danling/data/tensor_dataset.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -8,6 +8,7 @@
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/subset_sampler.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"

@@ -10,6 +10,7 @@
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/tensor_dataset.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"

@@ -20,6 +20,7 @@
 #include <danling/data/map.hpp>
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/stream_parts.hpp>
+
 #include <support/catch.hpp>
 #include <support/counted_place.hpp>
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <danling/data/loader_visit.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_kinds.hpp"

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <danling/data/loader.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"
@@ -418,12 +419,10 @@ TEST_CASE("Loader: states of ranks that do not belong together are refused", "[d
         "[data.loader] expected the states of all processes, got none");
   CHECK(error_of<danling::StateError>([&] { Loader::merge_states(std::vector{of_one}); }) ==
         "[data.loader] expected the states of 2 processes, got 1");
-  CHECK(error_of<danling::StateError>([&] {
-          Loader::merge_states(std::vector{of_one, of_one});
-        }) == "[data.loader] expected one state of each rank, got rank 0 twice or outside of 2");
-  CHECK(error_of<danling::StateError>([&] {
-          Loader::merge_states(std::vector{of_one, state_of(1, 1, 2)});
-        }) == "[data.loader] expected states of one epoch and layout, got another 'epoch' of rank 1");
+  CHECK(error_of<danling::StateError>([&] { Loader::merge_states(std::vector{of_one, of_one}); }) ==
+        "[data.loader] expected one state of each rank, got rank 0 twice or outside of 2");
+  CHECK(error_of<danling::StateError>([&] { Loader::merge_states(std::vector{of_one, state_of(1, 1, 2)}); }) ==
+        "[data.loader] expected states of one epoch and layout, got another 'epoch' of rank 1");
   const State merged = Loader::merge_states(std::vector{of_one, state_of(1, 0, 2)});
   alone.load_state_dict(merged);
   CHECK(alone.samples() == 4);

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/data/loader_visit.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_kinds.hpp"

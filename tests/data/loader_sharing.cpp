@@ -5,6 +5,7 @@
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/loader_visit.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"

@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <danling/data/loader.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"

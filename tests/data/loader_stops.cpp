@@ -14,6 +14,7 @@
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/stream_parts.hpp>
 #include <danling/data/throw_if_cancelled.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"

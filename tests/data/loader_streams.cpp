@@ -2,6 +2,7 @@
 #include <map>
 
 #include <danling/data/loader.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"

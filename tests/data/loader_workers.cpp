@@ -21,6 +21,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <danling/data/loader.hpp>
+
 #include <support/error.hpp>
 
 #include "loader_support.hpp"

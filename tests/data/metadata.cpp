@@ -1,10 +1,12 @@
 // Keys against JAX and metadata against Datarax: golden values of tests/golden/data_metadata.py.
+#include <danling/data/metadata.hpp>
+
 #include <fstream>
 
 #include <nlohmann/json.hpp>
 
-#include <danling/data/metadata.hpp>
 #include <danling/data/random.hpp>
+
 #include <support/error.hpp>
 
 namespace {

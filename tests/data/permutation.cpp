@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -1,5 +1,7 @@
 // The distributions of random numbers against closed forms. Keys are fixed, so that each bound is met or not for good:
 // they are five standard deviations wide.
+#include <danling/data/random.hpp>
+
 #include <cmath>
 #include <numeric>
 
@@ -7,8 +9,8 @@
 
 #include <danling/data/batch_info.hpp>
 #include <danling/data/dataset_adapter.hpp>
-#include <danling/data/random.hpp>
 #include <danling/data/subset.hpp>
+
 #include <support/error.hpp>
 
 namespace {

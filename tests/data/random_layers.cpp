@@ -16,6 +16,7 @@
 #include <danling/data/stream_parts.hpp>
 #include <danling/data/subset.hpp>
 #include <danling/data/transforms.hpp>
+
 #include <support/catch.hpp>
 
 namespace random_layers_test {

@@ -1,5 +1,3 @@
-#include <danling/data/sampler.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -17,9 +15,11 @@
 #include <danling/data/batch_sampler.hpp>
 #include <danling/data/distributed_sampler.hpp>
 #include <danling/data/loader.hpp>
+#include <danling/data/sampler.hpp>
 #include <danling/data/subset_sampler.hpp>
 #include <danling/data/tensor_dataset.hpp>
 #include <danling/data/weighted_sampler.hpp>
+
 #include <support/error.hpp>
 
 namespace {
@@ -260,9 +260,8 @@ TEST_CASE("balanced_weights: every class weighs the same", "[data]") {
   const std::vector<double> expected = {0.25, 0.25, 1.0, 0.25, 0.5, 0.5, 0.25};
   CHECK(data::balanced_weights(labels) == expected);
   CHECK(data::balanced_weights(at::tensor({4, 4, -1, 4, 9, 9, 4}, at::kInt)) == expected);
-  CHECK(error_of<danling::DataError>([] {
-          data::balanced_weights(at::tensor({0.5, 1.0}));
-        }) == "[data.balanced_weights] expected integral labels of shape [N], got Double [2]");
+  CHECK(error_of<danling::DataError>([] { data::balanced_weights(at::tensor({0.5, 1.0})); }) ==
+        "[data.balanced_weights] expected integral labels of shape [N], got Double [2]");
   CHECK(error_of<danling::DataError>([] { data::balanced_weights(at::Tensor()); }) ==
         "[data.balanced_weights] expected integral labels of shape [N], got none");
 }
@@ -287,9 +286,8 @@ TEST_CASE("SubsetSampler: the list in its order, or all of it shuffled by the ke
   data::SubsetSampler other({7, 3, 9, 1, 4, 11});
   CHECK(error_of<danling::StateError>([&] { other.load_state_dict(given.state_dict()); }) ==
         "[data.sampler] expected the state of a sampler with the same indices, got one with others");
-  CHECK(error_of<danling::DataError>([] {
-          data::SubsetSampler({1, -2});
-        }) == "[data.subset_sampler] expected indices of at least 0, got -2 at position 1");
+  CHECK(error_of<danling::DataError>([] { data::SubsetSampler({1, -2}); }) ==
+        "[data.subset_sampler] expected indices of at least 0, got -2 at position 1");
 }
 
 TEST_CASE("DistributedSampler: the indices of torch's, in given order", "[data]") {

@@ -1,5 +1,3 @@
-#include <danling/data/subset.hpp>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -9,7 +7,9 @@
 
 #include <danling/data/concat.hpp>
 #include <danling/data/loader.hpp>
+#include <danling/data/subset.hpp>
 #include <danling/data/tensor_dataset.hpp>
+
 #include <support/error.hpp>
 
 namespace {
@@ -141,9 +141,8 @@ TEST_CASE("random_split: what does not add up, and records that there are not, a
         "[data.split] expected a number of records in [0, 1437], got 1438");
   CHECK(error_of<DataError>([&] { data::hold_out(whole, -1, 1); }) ==
         "[data.split] expected a number of records in [0, 1437], got -1");
-  CHECK(error_of<DataError>([&] {
-          data::subset(whole, {0, 1437});
-        }) == "[data.subset] expected indices in [0, 1437), got 1437 at position 1");
+  CHECK(error_of<DataError>([&] { data::subset(whole, {0, 1437}); }) ==
+        "[data.subset] expected indices in [0, 1437), got 1437 at position 1");
   const auto one = data::subset(whole, {0});
   for (const std::int64_t wrong : {-1, 1}) {
     const std::string expected = "[data.subset] expected an index in [0, 1), got " + std::to_string(wrong);

@@ -1,9 +1,9 @@
-#include <ATen/ops/full.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <thread>
+
+#include <ATen/ops/full.h>
 
 #include <danling/data/concat.hpp>
 #include <danling/data/filter.hpp>
@@ -12,6 +12,7 @@
 #include <danling/data/map_batches.hpp>
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/stream_adapter.hpp>
+
 #include <support/counted_place.hpp>
 #include <support/error.hpp>
 

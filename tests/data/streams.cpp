@@ -2,6 +2,7 @@
 
 #include <danling/data/loader.hpp>
 #include <danling/data/source.hpp>
+
 #include <support/counted_place.hpp>
 #include <support/error.hpp>
 

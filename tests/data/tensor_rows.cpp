@@ -12,6 +12,7 @@
 
 #include <danling/data/random.hpp>
 #include <danling/data/tensor_dataset.hpp>
+
 #include <support/catch.hpp>
 
 namespace {

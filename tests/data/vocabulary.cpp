@@ -1,10 +1,11 @@
 // Datarax's words as concepts: what they hold for, and that the functions that they name do what they say.
+#include <danling/data/vocabulary.hpp>
+
 #include <ATen/ops/full.h>
 
 #include <danling/data/map.hpp>
 #include <danling/data/map_batches.hpp>
 #include <danling/data/transforms.hpp>
-#include <danling/data/vocabulary.hpp>
 
 #include <support/catch.hpp>
 

@@ -1,5 +1,3 @@
-#include <danling/data/datasets/array_datasets.hpp>
-
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -13,6 +11,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <danling/core/error.hpp>
+#include <danling/data/datasets/array_datasets.hpp>
 
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>

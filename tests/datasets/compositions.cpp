@@ -19,6 +19,7 @@
 #include <danling/data/map.hpp>
 #include <danling/data/weighted_sampler.hpp>
 #include <danling/formats/table.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 #include <support/text_batch.hpp>
@@ -102,9 +103,7 @@ TEST_CASE("File compositions: lines of JSON as own structs, split and mapped", "
   write_file(directory / "reviews.jsonl", lines);
   const auto reviews = data::json_lines_dataset(
       directory / "reviews.jsonl",
-      [](const danling::State& record) {
-        return Review{record.at("text").string(), record.at("stars").integer()};
-      },
+      [](const danling::State& record) { return Review{record.at("text").string(), record.at("stars").integer()}; },
       "train");
   const auto parts = data::random_split(reviews, {3, 2}, 0);
   const auto good = data::filter(reviews, [](const Review& review) { return review.stars > 2; });
@@ -152,9 +151,8 @@ TEST_CASE("Labels that are no class: a table with the classes it may have names 
     digits.push_back(std::to_string(digit));
   }
   const auto table = danling::formats::read_csv(directory / "digits.csv");
-  const std::string error = error_of<DataError>([&] {
-    data::table_dataset(table, {.target = "label", .categories = {{"label", digits}}});
-  });
+  const std::string error =
+      error_of<DataError>([&] { data::table_dataset(table, {.target = "label", .categories = {{"label", digits}}}); });
   CHECK(error.starts_with("[data.table] expected one of 10 categories, got '209'"));
   CHECK(error.ends_with(" (file '" + (directory / "digits.csv").string() + "', line 3, column 'label')"));
 }

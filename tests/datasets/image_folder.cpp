@@ -1,12 +1,14 @@
 #include <danling/data/datasets/image_folder.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <filesystem>
 #include <set>
 #include <thread>
 
-#include <sys/stat.h>
-#include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
@@ -14,10 +16,10 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
 #include <danling/data/loader.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 
@@ -259,9 +261,7 @@ TEST_CASE("image_folder: images of several sizes in a batch are an error that sa
   options.image.decode.apply_orientation = true;
   const auto images = data::image_folder(dir.path(), options);
   CHECK(
-      error_of<danling::DataError>([&] {
-        images->get_batch(std::vector<std::int64_t>{0, 1});
-      }) ==
+      error_of<danling::DataError>([&] { images->get_batch(std::vector<std::int64_t>{0, 1}); }) ==
       "[data.image] expected images of one size in a batch, got [3, 11, 18] in sample 0 and [3, 18, 11] in sample 1: "
       "set resize_to, random_resized_crop, or resize with center_crop in the options of images, which is record 1 with "
       "uuid 'a/2.png'");

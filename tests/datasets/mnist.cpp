@@ -1,5 +1,7 @@
 #include <danling/data/datasets/mnist.hpp>
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -8,8 +10,8 @@
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/tensor.h>
 
-#include <unistd.h>
 #include <danling/core/error.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -219,10 +219,9 @@ TEST_CASE("table_dataset: one bad cell makes no classes of numbers", "[data]") {
                            "; correct the cell, or declare the column text by CsvOptions::types";
   CHECK(error_of<DataError>([&] { table_dataset(table, {.target = "y"}); }) == both);
   CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .extra = {"y"}}); }) == both);
-  CHECK(error_of<DataError>([&] {
-          table_dataset(table, {.inputs = {"x", "y"}});
-        }) == "[data.table] expected a column of numbers, got one of text: 'y', for it holds " + cell("3O", 4) +
-                  "; as extra it becomes category indices");
+  CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x", "y"}}); }) ==
+        "[data.table] expected a column of numbers, got one of text: 'y', for it holds " + cell("3O", 4) +
+            "; as extra it becomes category indices");
   // Whoever says that it holds categories, in any of three ways, has them.
   const at::Tensor classes = at::tensor({0, 1, 2}, at::kLong);
   CHECK(at::equal(table_dataset(table, {.target = "y", .target_kind = TargetKind::classes})->target(), classes));
@@ -325,9 +324,8 @@ TEST_CASE("json_lines_dataset: damage names file, line and record", "[data]") {
   write_file(path, "{\"a\": 1}\n\n{\"a\": }\n");
   const danling::data::JsonLines lines(path);
   CHECK(error_of<DataError>([&] { lines.get(1); }).ends_with("(file '" + path.string() + "', line 3, column 7)"));
-  const auto dataset = danling::data::json_lines_dataset(path, [](const State& record) {
-    return WordSample{"", record.map().at("b").integer()};
-  });
+  const auto dataset = danling::data::json_lines_dataset(
+      path, [](const State& record) { return WordSample{"", record.map().at("b").integer()}; });
   const std::string message = error_of<DataError>([&] { dataset->get_batch(std::vector<std::int64_t>{0}); });
   CHECK(message.find("expected key 'b'") != std::string::npos);
   CHECK_THROWS_AS(lines.get(2), DataError);
@@ -389,12 +387,9 @@ TEST_CASE("json_lines_dataset: NaN is read where the option allows it", "[data]"
         "[data.json] expected JSON, got a number that JSON does not have: NaN; the option allow_nan reads what Python "
         "writes (file '" +
             path.string() + "', line 1, column 7)");
-  const auto dataset =
-      danling::data::json_lines_dataset(path,
-                                        [](const State& record) {
-                                          return WordSample{danling::to_text(record.at("a").number()), 0};
-                                        },
-                                        "train", {.allow_nan = true});
+  const auto dataset = danling::data::json_lines_dataset(
+      path, [](const State& record) { return WordSample{danling::to_text(record.at("a").number()), 0}; }, "train",
+      {.allow_nan = true});
   CHECK(dataset->get_batch(std::vector<std::int64_t>{1, 0}).texts == std::vector<std::string>{"-inf", "nan"});
 }
 

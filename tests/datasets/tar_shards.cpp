@@ -7,15 +7,17 @@
 #include <numeric>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
-#include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/map.hpp>
+
 #include <support/error.hpp>
 #include <support/tar.hpp>
 #include <support/temp_dir.hpp>

@@ -1,6 +1,4 @@
 // Every collective over real processes, against values in closed form.
-#include <danling/distributed/group.hpp>
-
 #include <limits>
 #include <numeric>
 
@@ -14,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
+#include <danling/distributed/group.hpp>
 
 #include <support/error.hpp>
 #include <support/ranks.hpp>
@@ -74,9 +73,8 @@ TEST_CASE("Collectives: a process alone gets its own data back", "[distributed]"
   group.barrier();
   CHECK(error_of<DistributedError>([&] { group.send(tensor, 1); }) ==
         "[group.send] expected another rank of 0 to 0, got 1 on rank 0");
-  CHECK(error_of<DistributedError>([&] {
-          group.subgroup({0, 1});
-        }) == "[group.subgroup] expected different ranks of a group of 1, got 0, 1");
+  CHECK(error_of<DistributedError>([&] { group.subgroup({0, 1}); }) ==
+        "[group.subgroup] expected different ranks of a group of 1, got 0, 1");
 }
 
 TEST_CASE("Collectives: every operation of a reduction over every dtype", "[distributed]") {

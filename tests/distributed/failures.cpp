@@ -1,6 +1,4 @@
 // Ranks that die, stop, stay away or give up, in every order; parts of groups.
-#include <danling/distributed/group.hpp>
-
 #include <atomic>
 #include <thread>
 
@@ -9,6 +7,7 @@
 #include <ATen/ops/ones.h>
 
 #include <danling/core/error.hpp>
+#include <danling/distributed/group.hpp>
 
 #include <support/error.hpp>
 #include <support/ranks.hpp>

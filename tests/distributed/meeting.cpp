@@ -9,6 +9,7 @@
 #include <danling/distributed/group.hpp>
 
 #include <distributed/sockets.hpp>
+
 #include <support/error.hpp>
 #include <support/ranks.hpp>
 #include <support/temp_dir.hpp>

@@ -2,8 +2,9 @@
 #include <cmath>
 #include <fstream>
 
-#include <torch/torch.h>
 #include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include <danling/core/error.hpp>
 #include <danling/distributed/reducer.hpp>
@@ -191,33 +192,33 @@ TEST_CASE("PowerSGD: with a warm start a constant gradient becomes its best appr
 }
 
 TEST_CASE("PowerSGD: what updates lose is in the errors of the ranks, and reaches later updates", "[distributed]") {
-  check_ranks(
-      run_ranks(3,
-                [](const Group& group) {
-                  const auto gradient = [](int rank, int step) {
-                    return random({16, 16}, 100 + static_cast<std::uint64_t>(10 * step + rank)) + random({16, 16}, 1);
-                  };
-                  auto params = params_like({gradient(0, 0)});
-                  Reducer reducer(params, group, options_of({.start_iter = 0}));
-                  at::Tensor all = torch::zeros({16, 16}, at::kDouble), seen = all.clone();
-                  constexpr int steps = 200;
-                  double early = 0;
-                  for (int step = 0; step < steps; ++step) {
-                    sum(reducer, params, {gradient(group.rank(), step)});
-                    seen += params[0].grad();
-                    for (int rank = 0; rank < 3; ++rank) {
-                      all += gradient(rank, step);
-                    }
-                    at::Tensor errors = reducer.powersgd_state().errors.at(0).clone();
-                    group.all_reduce(errors);
-                    expect(distance(seen + errors, all) < 1e-10, "all gradients in sums and errors");
-                    early = step == 9 ? distance(seen, all) : early;
-                  }
-                  const double late = distance(seen, all);
-                  expect(late < early / 3 && late < 0.2, concat("a smaller share lost: ", late, " of ", early));
-                  return std::string("ok");
-                }),
-      "ok");
+  check_ranks(run_ranks(3,
+                        [](const Group& group) {
+                          const auto gradient = [](int rank, int step) {
+                            return random({16, 16}, 100 + static_cast<std::uint64_t>(10 * step + rank)) +
+                                   random({16, 16}, 1);
+                          };
+                          auto params = params_like({gradient(0, 0)});
+                          Reducer reducer(params, group, options_of({.start_iter = 0}));
+                          at::Tensor all = torch::zeros({16, 16}, at::kDouble), seen = all.clone();
+                          constexpr int steps = 200;
+                          double early = 0;
+                          for (int step = 0; step < steps; ++step) {
+                            sum(reducer, params, {gradient(group.rank(), step)});
+                            seen += params[0].grad();
+                            for (int rank = 0; rank < 3; ++rank) {
+                              all += gradient(rank, step);
+                            }
+                            at::Tensor errors = reducer.powersgd_state().errors.at(0).clone();
+                            group.all_reduce(errors);
+                            expect(distance(seen + errors, all) < 1e-10, "all gradients in sums and errors");
+                            early = step == 9 ? distance(seen, all) : early;
+                          }
+                          const double late = distance(seen, all);
+                          expect(late < early / 3 && late < 0.2, concat("a smaller share lost: ", late, " of ", early));
+                          return std::string("ok");
+                        }),
+              "ok");
 }
 
 TEST_CASE("PowerSGD: a loss scale that changes does not change the sums, nor a state that was saved before",

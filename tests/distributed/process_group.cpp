@@ -1,8 +1,5 @@
 // Groups over a process group that the program has made itself.
 #include <ATen/ops/full.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <danling/core/error.hpp>
 #include <danling/distributed/group.hpp>
@@ -10,6 +7,9 @@
 #include <support/error.hpp>
 #include <support/ranks.hpp>
 #include <support/temp_dir.hpp>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace process_group_test {
 

@@ -11,9 +11,9 @@
 
 #include <danling/core/error.hpp>
 
-#include "distributed/pending.hpp"
-
 #include <support/ranks.hpp>
+
+#include "distributed/pending.hpp"
 
 namespace rank_notes_test {
 

@@ -106,32 +106,32 @@ TEST_CASE("Reducer: gradients are summed in every dtype and layout, with the mem
 }
 
 TEST_CASE("Reducer: complex gradients are summed, also late ones, beside real ones in one bucket", "[distributed]") {
-  check_ranks(
-      run_ranks(2,
-                [](const Group& group) {
-                  const auto complex = torch::complex(torch::arange(6.0), torch::arange(6.0).neg()).view({2, 3});
-                  at::Tensor wave = at::ones({3, 2}, at::kComplexFloat).t().requires_grad_();
-                  at::Tensor real = at::ones({5}).requires_grad_();
-                  Reducer reducer({wave, real}, group);
-                  const auto backward = [&] {
-                    reducer.begin_backward(true);
-                    const at::Tensor product = at::real(wave.conj() * complex).sum();
-                    ((product + real.sum()) * (group.rank() + 1.0)).backward();  // its gradient is `complex`
-                  };
-                  for (const double passes : {1.0, 1.0, 2.0}) {
-                    wave.mutable_grad().reset();
-                    real.mutable_grad().reset();
-                    for (double pass = 0; pass < passes; ++pass) {
-                      backward();
-                    }
-                    reducer.finish();
-                    expect(at::equal(wave.grad(), complex * (3.0 * passes)), concat("the sum of ", passes));
-                    expect(wave.grad().strides() == wave.strides(), "the strides of the parameter");
-                    expect(at::equal(real.grad(), at::full({5}, 3.0 * passes)), "the real sum");
-                  }
-                  return std::string("ok");
-                }),
-      "ok");
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          const auto complex =
+                              torch::complex(torch::arange(6.0), torch::arange(6.0).neg()).view({2, 3});
+                          at::Tensor wave = at::ones({3, 2}, at::kComplexFloat).t().requires_grad_();
+                          at::Tensor real = at::ones({5}).requires_grad_();
+                          Reducer reducer({wave, real}, group);
+                          const auto backward = [&] {
+                            reducer.begin_backward(true);
+                            const at::Tensor product = at::real(wave.conj() * complex).sum();
+                            ((product + real.sum()) * (group.rank() + 1.0)).backward();  // its gradient is `complex`
+                          };
+                          for (const double passes : {1.0, 1.0, 2.0}) {
+                            wave.mutable_grad().reset();
+                            real.mutable_grad().reset();
+                            for (double pass = 0; pass < passes; ++pass) {
+                              backward();
+                            }
+                            reducer.finish();
+                            expect(at::equal(wave.grad(), complex * (3.0 * passes)), concat("the sum of ", passes));
+                            expect(wave.grad().strides() == wave.strides(), "the strides of the parameter");
+                            expect(at::equal(real.grad(), at::full({5}, 3.0 * passes)), "the real sum");
+                          }
+                          return std::string("ok");
+                        }),
+              "ok");
 }
 
 TEST_CASE("Reducer: a parameter that no rank uses stays without gradient; one that some use gets their sum",

@@ -9,6 +9,7 @@
 #include <danling/core/format.hpp>
 
 #include <distributed/cores.hpp>
+
 #include <support/catch.hpp>
 #include <support/ranks.hpp>
 #include <support/temp_dir.hpp>

@@ -1,7 +1,5 @@
 // Writes docs/config.md from the field list of RunnerConfig, or compares the page with it.
 #include <algorithm>
-#include <danling/core/format.hpp>
-#include <danling/runner/runner_config.hpp>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -9,6 +7,9 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <danling/core/format.hpp>
+#include <danling/runner/runner_config.hpp>
 
 #include "config/field_spec.hpp"
 

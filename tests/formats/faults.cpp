@@ -1,6 +1,4 @@
 // Files on a system that fails: the test program has its own write, fsync and close, which the library calls.
-#include <danling/formats/pth.hpp>
-
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include <optional>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/pth.hpp>
 
 #include <support/child.hpp>
 #include <support/error.hpp>

@@ -98,15 +98,17 @@ TEST_CASE("PendingAlias: keeps the file as it was, under a name that appears wit
   // To a name of the same file, and without commit: nothing is left over.
   danling::formats::PendingAlias(directory / "a", directory / "c").commit();
   danling::formats::PendingAlias(directory / "a", directory / "c").commit();
-  { const danling::formats::PendingAlias dropped(directory / "a", directory / "d"); }
+  {
+    const danling::formats::PendingAlias dropped(directory / "a", directory / "d");
+  }
   CHECK(count_entries(directory.path()) == 3);
 }
 
 TEST_CASE("PendingAlias: copies where no link is possible", "[formats]") {
   // Links do not reach from one file system to another.
   const danling_test::TempDir directory;
-  struct stat here {};
-  struct stat there {};
+  struct stat here{};
+  struct stat there{};
   if (stat("/dev/shm", &there) != 0 || stat(directory.path().c_str(), &here) != 0 || here.st_dev == there.st_dev) {
     WARN("skipped: no second file system in /dev/shm");
     return;
@@ -121,7 +123,9 @@ TEST_CASE("PendingAlias: copies where no link is possible", "[formats]") {
     alias.commit();
   }
   CHECK(danling_test::read_file(elsewhere / "b") == content + "end");
-  { const danling::formats::PendingAlias dropped(elsewhere / "b", directory / "c"); }
+  {
+    const danling::formats::PendingAlias dropped(elsewhere / "b", directory / "c");
+  }
   CHECK(count_entries(directory.path()) == 0);
   CHECK(count_entries(elsewhere.path()) == 1);
   const std::string missing = (directory / "missing").string();

@@ -1,14 +1,16 @@
 #include <danling/formats/idx.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <danling/core/error.hpp>
+
 #include <support/error.hpp>
 
 namespace {

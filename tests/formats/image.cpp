@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
+
 #include <support/child.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>

@@ -1,10 +1,11 @@
 #include <danling/formats/json_lines.hpp>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
 #include <danling/formats/table.hpp>

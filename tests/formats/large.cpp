@@ -1,7 +1,7 @@
 // Archives past 4 GiB, where the zip64 fields are used.
-#include <danling/formats/pth.hpp>
-
 #include <fstream>
+
+#include <danling/formats/pth.hpp>
 
 #include <support/python.hpp>
 #include <support/temp_dir.hpp>

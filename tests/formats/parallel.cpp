@@ -1,10 +1,11 @@
 #include <formats/parallel.hpp>
-#include <formats/side_thread.hpp>
 
 #include <atomic>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <formats/side_thread.hpp>
 
 #include <support/error.hpp>
 

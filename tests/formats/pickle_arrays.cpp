@@ -1,7 +1,6 @@
 // Arrays of numpy and other objects of Python in pickles: what is read, and what their claims may not do.
-#include <danling/formats/detail/pickle.hpp>
-
 #include <danling/core/error.hpp>
+#include <danling/formats/detail/pickle.hpp>
 
 #include <support/error.hpp>
 

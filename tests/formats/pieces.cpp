@@ -1,10 +1,10 @@
 // Archives written and read piece by piece.
+#include <danling/core/error.hpp>
 #include <danling/formats/detail/zip_writer.hpp>
 #include <danling/formats/pth.hpp>
 
-#include <danling/core/error.hpp>
-
 #include <formats/archives.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 
@@ -53,12 +53,10 @@ TEST_CASE("write_pth: pieces make the same archive as whole storages", "[formats
 
 TEST_CASE("write_pth: refuses pieces that are not the storage's size together", "[formats]") {
   const danling_test::TempDir directory;
-  CHECK(error_of<CheckpointError>([&] {
-          write_in_pieces(directory / "x", {"01234567", "", "89abcde"});
-        }) == "[checkpoint.write] expected 8 bytes of record 'archive/data/2', got 7");
-  CHECK(error_of<CheckpointError>([&] {
-          write_in_pieces(directory / "x", {"012345678", "", "89abcdef"});
-        }) == "[checkpoint.write] expected 8 bytes of record 'archive/data/0', got 9");
+  CHECK(error_of<CheckpointError>([&] { write_in_pieces(directory / "x", {"01234567", "", "89abcde"}); }) ==
+        "[checkpoint.write] expected 8 bytes of record 'archive/data/2', got 7");
+  CHECK(error_of<CheckpointError>([&] { write_in_pieces(directory / "x", {"012345678", "", "89abcdef"}); }) ==
+        "[checkpoint.write] expected 8 bytes of record 'archive/data/0', got 9");
   CHECK(std::filesystem::is_empty(directory.path()));
 }
 

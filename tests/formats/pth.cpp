@@ -3,6 +3,7 @@
 #include <danling/core/error.hpp>
 
 #include <formats/archives.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 

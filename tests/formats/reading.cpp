@@ -1,9 +1,9 @@
 // Reading whole archives: verified, by pieces, on several threads.
+#include <danling/core/error.hpp>
 #include <danling/formats/pth.hpp>
 
-#include <danling/core/error.hpp>
-
 #include <formats/archives.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 

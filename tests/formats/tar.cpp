@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
+
 #include <support/error.hpp>
 #include <support/tar.hpp>
 #include <support/temp_dir.hpp>

@@ -1,6 +1,6 @@
-#include <zlib.h>
-
 #include <string>
+
+#include <zlib.h>
 
 #include <danling/core/error.hpp>
 #include <danling/formats/json_lines.hpp>

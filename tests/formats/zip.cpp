@@ -1,15 +1,15 @@
-#include <danling/formats/detail/zip_reader.hpp>
-#include <danling/formats/detail/zip_writer.hpp>
-#include <danling/formats/pth.hpp>
-
 #include <cstring>
 #include <optional>
 
 #include <zlib.h>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/detail/zip_reader.hpp>
+#include <danling/formats/detail/zip_writer.hpp>
+#include <danling/formats/pth.hpp>
 
 #include <formats/archives.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 

@@ -4,11 +4,11 @@
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
 
+#include <config/sample.hpp>
+
 #include "config/assign.hpp"
 #include "config/node.hpp"
 #include "target.hpp"
-
-#include <config/sample.hpp>
 
 namespace danling_fuzz {
 

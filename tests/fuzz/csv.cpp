@@ -1,9 +1,9 @@
 // CSV files: columns of equal length, the same in blocks of any size, and the same texts again when they are written
 // with quotes around each.
+#include <string>
+
 #include <danling/core/error.hpp>
 #include <danling/formats/table.hpp>
-
-#include <string>
 
 #include "formats/table_blocks.hpp"
 #include "memory_file.hpp"

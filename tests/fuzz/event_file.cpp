@@ -1,8 +1,9 @@
 // Event files: records that the writer frames with the same bytes, one behind the other, or an error.
+#include <danling/formats/event_file.hpp>
+
 #include <string>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/event_file.hpp>
 
 #include "memory_file.hpp"
 

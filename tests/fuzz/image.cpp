@@ -1,6 +1,7 @@
 // JPEG and PNG images: pixels as many as the header says, or an error; orientations only turn them.
-#include <danling/core/error.hpp>
 #include <danling/formats/image.hpp>
+
+#include <danling/core/error.hpp>
 
 #include "target.hpp"
 

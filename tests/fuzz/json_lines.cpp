@@ -1,6 +1,7 @@
 // JSON lines: records within their lines, and tables with a row for each.
-#include <danling/core/error.hpp>
 #include <danling/formats/json_lines.hpp>
+
+#include <danling/core/error.hpp>
 #include <danling/formats/table.hpp>
 
 #include "formats/table_blocks.hpp"

@@ -1,6 +1,7 @@
 // Traces in Chrome's format, plain or gzip'd: their sums.
-#include <danling/core/error.hpp>
 #include <danling/formats/trace.hpp>
+
+#include <danling/core/error.hpp>
 
 #include "memory_file.hpp"
 

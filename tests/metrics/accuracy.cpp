@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
+
 #include <metrics/functional/counts.hpp>
 
 #include <support/error.hpp>
@@ -152,12 +153,10 @@ TEST_CASE("accuracy: an ignored label may be one of the classes", "[metrics]") {
 TEST_CASE("accuracy: predicted labels are compared as they are", "[metrics]") {
   CHECK(accuracy(ids({1, 2, 3, 4}), ids({1, 2, 0, -100}), 5) == Approx(2.0 / 3));
   CHECK(accuracy(ids({1, 2}), ids({1, 0}), 3) == 0.5);
-  CHECK(error_of<MetricError>([] {
-          accuracy(ids({1, 5}), ids({1, 0}), 3);
-        }) == "[metrics.count] expected predicted labels from 0 to 2, got 5 at position 1");
-  CHECK(error_of<MetricError>([] {
-          accuracy(ids({1, 2}), ids({1, 0}), {.num_classes = 3, .top_k = 2});
-        }) == "[metrics.count] expected scores for top_k 2, got labels");
+  CHECK(error_of<MetricError>([] { accuracy(ids({1, 5}), ids({1, 0}), 3); }) ==
+        "[metrics.count] expected predicted labels from 0 to 2, got 5 at position 1");
+  CHECK(error_of<MetricError>([] { accuracy(ids({1, 2}), ids({1, 0}), {.num_classes = 3, .top_k = 2}); }) ==
+        "[metrics.count] expected scores for top_k 2, got labels");
 }
 
 TEST_CASE("accuracy: records no graph", "[metrics]") {
@@ -179,15 +178,12 @@ TEST_CASE("accuracy: on a device nothing is read back", "[metrics]") {
 TEST_CASE("accuracy: what does not fit is refused with shapes and what to do", "[metrics]") {
   const auto scores = at::zeros({4, 3});
   const auto target = ids({0, 1, 2, 0});
-  CHECK(error_of<MetricError>([&] {
-          accuracy(scores, ids({0, 1, 3, 0}), 3);
-        }) == "[metrics.preprocess_multiclass] expected labels from 0 to 2, or -100 to ignore, got 3 at position 2");
+  CHECK(error_of<MetricError>([&] { accuracy(scores, ids({0, 1, 3, 0}), 3); }) ==
+        "[metrics.preprocess_multiclass] expected labels from 0 to 2, or -100 to ignore, got 3 at position 2");
   CHECK(error_of<MetricError>([&] {
           once(multiclass_accuracy(3, {.ignore_index = std::nullopt}), scores, ids({0, -1, 2, 0}));
         }) == "[metrics.count] expected labels from 0 to 2, got -1 at position 1");
-  CHECK(error_of<MetricError>([&] {
-          accuracy(scores, ids({0, 1}), 3);
-        }) ==
+  CHECK(error_of<MetricError>([&] { accuracy(scores, ids({0, 1}), 3); }) ==
         "[metrics.preprocess_multiclass] expected a prediction of the target's shape plus a dimension of 3 classes, "
         "got Float [4, 3] and Long [2]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, 5); }) ==
@@ -221,12 +217,10 @@ TEST_CASE("binary accuracy: logits, probabilities, labels and their errors", "[m
   CHECK(binary(at::tensor({2.0F, -1.0F, 0.7F, 0.0F}).to(at::kBFloat16), target) == 1.0);
   CHECK(binary(ids({1, 1, 1, 1}), target, 1.0) == Approx(2.0 / 3));
   CHECK(binary(at::tensor({2.0F, -1.0F, 0.7F}), at::tensor({1.0F, 0.0F, 1.0F})) == 1.0);
-  CHECK(error_of<MetricError>([&] {
-          binary(at::zeros({4}), ids({0, 1, 2, 0}));
-        }) == "[metrics.preprocess_binary] expected labels from 0 to 1, or -100 to ignore, got 2 at position 2");
-  CHECK(error_of<MetricError>([&] {
-          binary(at::zeros({4}), at::tensor({0.0F, 1.0F, 0.5F, 0.0F}));
-        }) == "[metrics.preprocess_binary] expected labels that are whole numbers, got 0.5 at position 2");
+  CHECK(error_of<MetricError>([&] { binary(at::zeros({4}), ids({0, 1, 2, 0})); }) ==
+        "[metrics.preprocess_binary] expected labels from 0 to 1, or -100 to ignore, got 2 at position 2");
+  CHECK(error_of<MetricError>([&] { binary(at::zeros({4}), at::tensor({0.0F, 1.0F, 0.5F, 0.0F})); }) ==
+        "[metrics.preprocess_binary] expected labels that are whole numbers, got 0.5 at position 2");
   CHECK(error_of<MetricError>([&] { binary(at::zeros({3}), target); }) ==
         "[metrics.preprocess_binary] expected a prediction of the target's shape, got Float [3] and Long [4]");
   CHECK(error_of<MetricError>([&] { binary(at::zeros({4}), target, 1.5); }) ==

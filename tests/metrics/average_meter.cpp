@@ -92,9 +92,8 @@ TEST_CASE("AverageMeter: sums over items are exact, and over no items leave the 
   CHECK(std::isnan(meter.val()));
   CHECK(meter.n() == 0);
   CHECK(meter.avg() == 7.0 / 9.0);
-  CHECK(error_of<MetricError>([&] {
-          meter.add(row({1, 2}), 1);
-        }) == "[average_meter.add] expected a scalar, got Double [2]");
+  CHECK(error_of<MetricError>([&] { meter.add(row({1, 2}), 1); }) ==
+        "[average_meter.add] expected a scalar, got Double [2]");
   CHECK(error_of<MetricError>([&] { meter.add(at::full({}, 1.0F), at::full({}, 1.0F)); }) ==
         "[average_meter.add] expected an integer scalar as weight, got Float []");
 }
@@ -160,9 +159,7 @@ TEST_CASE("AverageMeter: tensors of one shape are averaged element by element", 
 TEST_CASE("AverageMeter: scalars and shapes do not mix until reset", "[metrics]") {
   AverageMeter meter;
   meter.update(row({1, 2, 3}));
-  CHECK(error_of<MetricError>([&] {
-          meter.update(row({1, 2}));
-        }) ==
+  CHECK(error_of<MetricError>([&] { meter.update(row({1, 2})); }) ==
         "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [2]; call reset() "
         "between the two");
   CHECK(error_of<MetricError>([&] { meter.update(1.0); }) ==
@@ -176,9 +173,7 @@ TEST_CASE("AverageMeter: scalars and shapes do not mix until reset", "[metrics]"
   CHECK(meter.count() == 1);
   meter.reset();
   meter.update(1.0);
-  CHECK(error_of<MetricError>([&] {
-          meter.update(row({1, 2}));
-        }) ==
+  CHECK(error_of<MetricError>([&] { meter.update(row({1, 2})); }) ==
         "[average_meter.update] expected a scalar as before, got a tensor of shape [2]; call reset() between the two");
   CHECK(meter.avg() == 1.0);
   CHECK(meter.count() == 1);
@@ -341,14 +336,12 @@ TEST_CASE("AverageMeter: a state that does not fit is refused and changes nothin
 
 TEST_CASE("AverageMeter: sparse and nested tensors are refused", "[metrics]") {
   AverageMeter meter;
-  CHECK(error_of<MetricError>([&] {
-          meter.update(row({1, 0, 2}).to_sparse());
-        }) == "[average_meter.update] expected a dense tensor, got a sparse one, Double [3]");
+  CHECK(error_of<MetricError>([&] { meter.update(row({1, 0, 2}).to_sparse()); }) ==
+        "[average_meter.update] expected a dense tensor, got a sparse one, Double [3]");
   CHECK(error_of<MetricError>([&] { meter.add(row({1}).to_sparse(), 1); }) ==
         "[average_meter.add] expected a dense tensor, got a sparse one, Double [1]");
-  CHECK(error_of<MetricError>([&] {
-          meter.update(at::_nested_tensor_from_tensor_list({row({1}), row({1, 2})}));
-        }) == "[average_meter.update] expected a dense tensor, got a nested one");
+  CHECK(error_of<MetricError>([&] { meter.update(at::_nested_tensor_from_tensor_list({row({1}), row({1, 2})})); }) ==
+        "[average_meter.update] expected a dense tensor, got a nested one");
   CHECK(meter.count() == 0);
 }
 
@@ -368,9 +361,7 @@ TEST_CASE("AverageMeter: weights whose sum would overflow are refused", "[metric
   CHECK(meter.avg() == 1.0);
   AverageMeter tensors;
   tensors.update(row({1, 2}), most);
-  CHECK(error_of<MetricError>([&] {
-          tensors.update(row({1, 2}), 1);
-        }) ==
+  CHECK(error_of<MetricError>([&] { tensors.update(row({1, 2}), 1); }) ==
         "[average_meter.update] expected weights of at most 9223372036854775807 together, got 1 after "
         "9223372036854775807");
 }

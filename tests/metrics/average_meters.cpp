@@ -41,9 +41,8 @@ TEST_CASE("AverageMeters: updates take tensors, weights and maps", "[metrics]") 
 
 TEST_CASE("AverageMeters: an undefined tensor is refused, not counted as 0", "[metrics]") {
   AverageMeters meters;
-  CHECK(error_of<MetricError>([&] {
-          meters.update({{"loss", at::Tensor()}});
-        }) == "[average_meter.update] expected a real tensor, got an undefined tensor");
+  CHECK(error_of<MetricError>([&] { meters.update({{"loss", at::Tensor()}}); }) ==
+        "[average_meter.update] expected a real tensor, got an undefined tensor");
 }
 
 TEST_CASE("AverageMeters: a reference stays valid while others are added, reset and loaded", "[metrics]") {

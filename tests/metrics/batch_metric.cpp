@@ -70,9 +70,8 @@ TEST_CASE("DatasetMetric: called with a batch it updates and gives the average s
 
 TEST_CASE("DatasetMetric: a tensor that has not one value per sample is refused", "[metrics]") {
   DatasetMetric<Boxes> overlap(std::make_shared<Overlap>());
-  CHECK(error_of<MetricError>([&] {
-          overlap.update({at::full({3}, 1.0), 2});
-        }) == "[batch_metric.compute] expected one value per sample, 2, or one for the batch, got Float [3]");
+  CHECK(error_of<MetricError>([&] { overlap.update({at::full({3}, 1.0), 2}); }) ==
+        "[batch_metric.compute] expected one value per sample, 2, or one for the batch, got Float [3]");
   CHECK(error_of<MetricError>([] { DatasetMetric<Boxes>(nullptr); }) ==
         "[dataset_metric.create] expected a metric, got none");
 }

@@ -1,5 +1,3 @@
-#include <danling/metrics/functional/calibration_error.hpp>
-
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -10,6 +8,8 @@
 #include <ATen/ops/tensor.h>
 
 #include <danling/core/error.hpp>
+#include <danling/metrics/functional/calibration_error.hpp>
+
 #include <metrics/functional/class_sums.hpp>
 
 #include <support/error.hpp>

@@ -1,5 +1,3 @@
-#include <danling/metrics/functional.hpp>
-
 #include <cmath>
 #include <limits>
 #include <set>
@@ -14,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
+#include <danling/metrics/functional.hpp>
 #include <danling/metrics/preprocess.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 

@@ -1,5 +1,3 @@
-#include <danling/metrics/functional.hpp>
-
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -11,6 +9,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+
+#include <danling/metrics/functional.hpp>
 
 #include <metrics/functional/agreement.hpp>
 #include <metrics/functional/counts.hpp>

@@ -11,6 +11,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <danling/core/error.hpp>
+
 #include <metrics/functional/rank_correlation.hpp>
 
 #include <support/error.hpp>
@@ -150,9 +151,8 @@ TEST_CASE("correlation: several outputs, each alone or averaged", "[metrics]") {
 TEST_CASE("correlation: what does not fit is told", "[metrics]") {
   CHECK(error_of<MetricError>([] { m::spearman({.num_outputs = 0}); }) ==
         "[metrics.spearman] expected a positive num_outputs, got 0");
-  CHECK(error_of<MetricError>([] {
-          m::kendall().compute(MetricState(at::rand({2, 2}), at::rand({2, 2})));
-        }) == "[metrics.kendall] expected predictions and targets of shape [N], got Float [2, 2] and Float [2, 2]");
+  CHECK(error_of<MetricError>([] { m::kendall().compute(MetricState(at::rand({2, 2}), at::rand({2, 2}))); }) ==
+        "[metrics.kendall] expected predictions and targets of shape [N], got Float [2, 2] and Float [2, 2]");
   CHECK(error_of<ConfigError>([] {
           m::parse_kendall_variant("d");
         }).starts_with("[metrics.parse_kendall_variant] expected one of a, b, c"));

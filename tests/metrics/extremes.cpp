@@ -17,6 +17,7 @@
 #include <danling/metrics/average_meter.hpp>
 #include <danling/metrics/functional.hpp>
 #include <danling/metrics/global_metrics.hpp>
+
 #include <metrics/functional/moments.hpp>
 #include <metrics/functional/ranking.hpp>
 

@@ -124,9 +124,8 @@ TEST_CASE("factories: metrics under their own names replace the defaults, given 
   CHECK(names(*metrics) == "auroc auprc acc f1 mcc");
   metrics->update(at::tensor({0.9, 0.1, 0.9, 0.1}), at::tensor({1, 1, 0, 0}));
   CHECK(average(*metrics, "acc") == 0.5);
-  CHECK(error_of<MetricError>([] {
-          binary_metrics({}, {{"a", binary_recall()}, {"a", binary_precision()}});
-        }) == "[metrics.create] expected each name once, got 'a' twice");
+  CHECK(error_of<MetricError>([] { binary_metrics({}, {{"a", binary_recall()}, {"a", binary_precision()}}); }) ==
+        "[metrics.create] expected each name once, got 'a' twice");
 }
 
 TEST_CASE("factories: ignored labels and nan targets do not count", "[metrics]") {

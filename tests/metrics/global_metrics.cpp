@@ -16,10 +16,10 @@
 #include <danling/metrics/multi_task_metrics.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
-#include <support/error.hpp>
-
 #include <metrics/host_staging.hpp>
 #include <metrics/row_store.hpp>
+
+#include <support/error.hpp>
 
 namespace global_metrics_tests {
 

@@ -155,10 +155,7 @@ const std::array kSuites = {
                                             value_of("added", sums_of(false)),
                                             value_of("merged", sums_of(true))};
           }},
-    Suite{"moments alone", numbers,
-          [] {
-            return std::vector<MetricEntry>{m::mse(), m::pearson(), m::r2_score()};
-          }},
+    Suite{"moments alone", numbers, [] { return std::vector<MetricEntry>{m::mse(), m::pearson(), m::r2_score()}; }},
     Suite{"binary", binary,
           [] {
             return std::vector<MetricEntry>{

@@ -2,6 +2,8 @@
 //
 // Tolerances, relative to the larger of 1 and the value: 1e-6 for float64 and labels, 1e-4 for float32 and the halves.
 
+#include <metrics/golden_functional.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -14,8 +16,6 @@
 #include <danling/metrics/build.hpp>
 #include <danling/metrics/global_metrics.hpp>
 #include <danling/metrics/stream_metrics.hpp>
-
-#include <metrics/golden_functional.hpp>
 
 namespace golden_functional {
 namespace {

@@ -11,9 +11,10 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
-#include <nlohmann/json.hpp>
 
 #include <danling/metrics/functional.hpp>
 #include <danling/metrics/preprocess.hpp>

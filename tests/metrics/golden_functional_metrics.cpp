@@ -121,10 +121,7 @@ Metric auroc() {
           [](const Case& c) {
             const auto thresholds = c.integer("thresholds");
             return of_task(
-                c,
-                [&] {
-                  return dlm::binary_auroc({c.ignore_index(), thresholds, max_fpr(c)});
-                },
+                c, [&] { return dlm::binary_auroc({c.ignore_index(), thresholds, max_fpr(c)}); },
                 [&](std::int64_t n) {
                   return dlm::multiclass_auroc(n, averaged_options<dlm::MulticlassRankingOptions>(c));
                 },
@@ -141,10 +138,7 @@ Metric auprc(at::Tensor (*one)(const at::Tensor&, const at::Tensor&, const dlm::
           [](const Case& c) {
             const auto thresholds = c.integer("thresholds");
             return of_task(
-                c,
-                [&] {
-                  return dlm::binary_auprc({c.ignore_index(), thresholds});
-                },
+                c, [&] { return dlm::binary_auprc({c.ignore_index(), thresholds}); },
                 [&](std::int64_t n) {
                   return dlm::multiclass_auprc(n, averaged_options<dlm::MulticlassRankingOptions>(c));
                 },
@@ -225,13 +219,8 @@ Metric hinge_loss() {
           },
           [=](const Case& c) {
             return of_task(
-                c,
-                [&] {
-                  return dlm::binary_hinge_loss({squared(c), c.ignore_index()});
-                },
-                [&](std::int64_t n) {
-                  return dlm::multiclass_hinge_loss(n, {squared(c), mode(c), c.ignore_index()});
-                },
+                c, [&] { return dlm::binary_hinge_loss({squared(c), c.ignore_index()}); },
+                [&](std::int64_t n) { return dlm::multiclass_hinge_loss(n, {squared(c), mode(c), c.ignore_index()}); },
                 no_multilabel);
           }};
 }

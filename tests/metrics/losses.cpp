@@ -95,12 +95,10 @@ TEST_CASE("Losses: sums over valid items are means in the total", "[metrics]") {
 TEST_CASE("Losses: what cannot be a set of losses is refused", "[metrics]") {
   CHECK(error_of<MetricError>([] { Losses(std::vector<Losses::Entry>{}); }) ==
         "[losses.create] expected at least one loss, got none");
-  CHECK(error_of<MetricError>([] {
-          Losses({{"a", torch::nn::MSELoss()}, {"a", torch::nn::L1Loss()}});
-        }) == "[meters.add] expected a new name, got 'a', which is taken");
-  CHECK(error_of<MetricError>([] {
-          Losses({{"a", std::shared_ptr<Distance>()}});
-        }) == "[dataset_metric.create] expected a metric, got none");
+  CHECK(error_of<MetricError>([] { Losses({{"a", torch::nn::MSELoss()}, {"a", torch::nn::L1Loss()}}); }) ==
+        "[meters.add] expected a new name, got 'a', which is taken");
+  CHECK(error_of<MetricError>([] { Losses({{"a", std::shared_ptr<Distance>()}}); }) ==
+        "[dataset_metric.create] expected a metric, got none");
   Losses undefined({{"a", [](const at::Tensor&, const at::Tensor&) { return at::Tensor(); }}});
   CHECK(error_of<MetricError>([&] { undefined(row({1}), row({1})); }) ==
         "[losses.compute] expected a loss, got an undefined tensor");
@@ -146,14 +144,11 @@ TEST_CASE("BatchLosses: work over a batch type of the user's own, over ranks, wi
 
 TEST_CASE("Losses: weights that are not finite and empty names are refused", "[metrics]") {
   for (const double weight : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
-    CHECK_THAT(error_of<MetricError>([&] {
-                 Losses({{"a", torch::nn::MSELoss(), weight}});
-               }),
+    CHECK_THAT(error_of<MetricError>([&] { Losses({{"a", torch::nn::MSELoss(), weight}}); }),
                ContainsSubstring("[losses.weight] expected a finite weight of 'a', got "));
   }
-  CHECK(error_of<MetricError>([] {
-          Losses({{"", torch::nn::MSELoss()}});
-        }) == "[losses.create] expected a loss with a name, got one without");
+  CHECK(error_of<MetricError>([] { Losses({{"", torch::nn::MSELoss()}}); }) ==
+        "[losses.create] expected a loss with a name, got one without");
   const auto distance = std::make_shared<Distance>(1.0);
   Losses losses({{"distance", distance}});
   distance->factor = HUGE_VAL;

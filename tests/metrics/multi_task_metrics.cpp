@@ -69,9 +69,8 @@ TEST_CASE("MultiTaskMetrics: the example of DanLing's docstring", "[metrics]") {
   metrics.update({{"dataset1", scores({0.1F, 0.4F, 0.6F, 0.8F}), labels({0, 0, 1, 0})},
                   {"dataset2", scores({0.2F, 0.3F, 0.6F, 0.7F}), labels({0, 0, 0, 1})}});
   CHECK(number(metrics.average(), "aggregate.acc") == 0.5625);
-  CHECK(error_of<MetricError>([&] {
-          metrics.update({{"loss", scores({1}), labels({1})}});
-        }) == "[multi_task_metrics.update] expected a task of [dataset1, dataset2], got 'loss'");
+  CHECK(error_of<MetricError>([&] { metrics.update({{"loss", scores({1}), labels({1})}}); }) ==
+        "[multi_task_metrics.update] expected a task of [dataset1, dataset2], got 'loss'");
 }
 
 TEST_CASE("MultiTaskMetrics: without aggregation there are the tasks alone", "[metrics]") {
@@ -197,9 +196,8 @@ TEST_CASE("MultiTaskMetrics: an unknown task changes nothing; tasks have names o
   CHECK(error_of<MetricError>([&] { metrics.add("aggregate", accuracy()); }) ==
         "[multi_task_metrics.add] expected another name for a task where tasks are aggregated, got 'aggregate'");
   metrics.add("inner", std::make_shared<MultiTaskMetrics>());
-  CHECK(error_of<MetricError>([&] {
-          metrics.update({{"inner", scores({1}), labels({1})}});
-        }) == "[multi_task_metrics.update] expected a task that takes predictions and targets, got 'inner'");
+  CHECK(error_of<MetricError>([&] { metrics.update({{"inner", scores({1}), labels({1})}}); }) ==
+        "[multi_task_metrics.update] expected a task that takes predictions and targets, got 'inner'");
 }
 
 TEST_CASE("MultiTaskMetrics: tasks within tasks aggregate by their whole path", "[metrics]") {

@@ -76,14 +76,11 @@ TEST_CASE("perplexity: sums of batches are the sums of all", "[metrics]") {
 }
 
 TEST_CASE("perplexity: what does not fit is told", "[metrics]") {
-  CHECK(error_of<MetricError>([] {
-          m::perplexity(at::zeros({2, 5}), at::zeros({3}, at::kLong));
-        }) ==
+  CHECK(error_of<MetricError>([] { m::perplexity(at::zeros({2, 5}), at::zeros({3}, at::kLong)); }) ==
         "[metrics.perplexity] expected logits [..., vocabulary] and integer targets [...], got Float [2, 5] and Long "
         "[3]");
-  CHECK(error_of<MetricError>([] {
-          m::perplexity(at::zeros({2, 5}), at::full({2}, 5, at::kLong));
-        }) == "[metrics.perplexity] expected targets from 0 to 4, got 5 at position 0");
+  CHECK(error_of<MetricError>([] { m::perplexity(at::zeros({2, 5}), at::full({2}, 5, at::kLong)); }) ==
+        "[metrics.perplexity] expected targets from 0 to 4, got 5 at position 0");
 }
 
 }  // namespace perplexity_tests

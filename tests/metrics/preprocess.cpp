@@ -1,5 +1,4 @@
 #include <danling/metrics/preprocess.hpp>
-#include <danling/tensors/nested_tensor.hpp>
 
 #include <cmath>
 #include <limits>
@@ -21,6 +20,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
+#include <danling/tensors/nested_tensor.hpp>
+
 #include <metrics/probabilities.hpp>
 
 #include <support/error.hpp>
@@ -265,12 +266,10 @@ TEST_CASE("concat_samples: says which sample does not fit", "[metrics]") {
         "sample 1");
   CHECK(message({at::ones({2, 3}), at::ones({4, 5})}, {at::ones({2}), at::ones({4})}) ==
         "[metrics.concat_samples] expected 3 classes in dimension 1, got [4, 5] in sample 1");
-  CHECK(error_of<MetricError>([] {
-          preprocess_binary(nested({at::ones({2})}), at::ones({2, 2}));
-        }) == "[metrics.preprocess_binary] expected a padded batch of 1 samples beside a nested one, got [2, 2]");
-  CHECK(error_of<MetricError>([] {
-          preprocess_multiclass(nested({at::ones({2, 3})}), nested({ids({0, 1})}), 3, {.class_dim = 0});
-        }) ==
+  CHECK(error_of<MetricError>([] { preprocess_binary(nested({at::ones({2})}), at::ones({2, 2})); }) ==
+        "[metrics.preprocess_binary] expected a padded batch of 1 samples beside a nested one, got [2, 2]");
+  CHECK(error_of<MetricError>(
+            [] { preprocess_multiclass(nested({at::ones({2, 3})}), nested({ids({0, 1})}), 3, {.class_dim = 0}); }) ==
         "[metrics.preprocess_multiclass] expected the classes in a dimension of the samples, got class_dim 0, the "
         "batch dimension");
 }
@@ -332,35 +331,23 @@ TEST_CASE("preprocess_classification: follows the task of the options", "[metric
 
 TEST_CASE("preprocess: what does not fit is refused", "[metrics]") {
   const auto scores = at::rand({4, 3});
-  CHECK(error_of<MetricError>([&] {
-          preprocess_binary(scores, at::zeros({3, 4}));
-        }) ==
+  CHECK(error_of<MetricError>([&] { preprocess_binary(scores, at::zeros({3, 4})); }) ==
         "[metrics.preprocess_binary] expected a prediction of the target's shape, got Float [4, 3] and Float [3, 4]");
-  CHECK(error_of<MetricError>([&] {
-          preprocess_multilabel(scores, at::zeros({4, 3}), 2);
-        }) ==
+  CHECK(error_of<MetricError>([&] { preprocess_multilabel(scores, at::zeros({4, 3}), 2); }) ==
         "[metrics.preprocess_multilabel] expected 2 values per item in the last dimensions, got Float [4, 3] and Float "
         "[4, 3]");
-  CHECK(error_of<MetricError>([&] {
-          preprocess_multilabel(scores, at::full({4, 3}, 3), 3);
-        }) == "[metrics.preprocess_multilabel] expected labels from 0 to 1, or -100 to ignore, got 3 at position 0");
-  CHECK(error_of<MetricError>([&] {
-          preprocess_binary(scores, at::full({4, 3}, NAN));
-        }) == "[metrics.preprocess_binary] expected labels that are whole numbers, got nan at position 0");
-  CHECK(error_of<MetricError>([&] {
-          preprocess_multiclass(scores, ids({0, 1, 2, 3}), 3);
-        }) == "[metrics.preprocess_multiclass] expected labels from 0 to 2, or -100 to ignore, got 3 at position 3");
-  CHECK(error_of<MetricError>([&] {
-          preprocess_multiclass(at::rand({4, 2, 3}), at::zeros({4, 3}, at::kLong), 3);
-        }) ==
+  CHECK(error_of<MetricError>([&] { preprocess_multilabel(scores, at::full({4, 3}, 3), 3); }) ==
+        "[metrics.preprocess_multilabel] expected labels from 0 to 1, or -100 to ignore, got 3 at position 0");
+  CHECK(error_of<MetricError>([&] { preprocess_binary(scores, at::full({4, 3}, NAN)); }) ==
+        "[metrics.preprocess_binary] expected labels that are whole numbers, got nan at position 0");
+  CHECK(error_of<MetricError>([&] { preprocess_multiclass(scores, ids({0, 1, 2, 3}), 3); }) ==
+        "[metrics.preprocess_multiclass] expected labels from 0 to 2, or -100 to ignore, got 3 at position 3");
+  CHECK(error_of<MetricError>([&] { preprocess_multiclass(at::rand({4, 2, 3}), at::zeros({4, 3}, at::kLong), 3); }) ==
         "[metrics.preprocess_multiclass] expected a prediction of the target's shape plus a dimension of 3 classes, "
         "got Float [4, 2, 3] and Long [4, 3]");
-  CHECK(error_of<MetricError>([&] {
-          preprocess_regression(scores, ids({0, 1, 2, 3}));
-        }) == "[metrics.preprocess_regression] expected floating targets, got Long [4]");
-  CHECK(error_of<MetricError>([&] {
-          preprocess_regression(scores, at::zeros({4, 3}), 2);
-        }) ==
+  CHECK(error_of<MetricError>([&] { preprocess_regression(scores, ids({0, 1, 2, 3})); }) ==
+        "[metrics.preprocess_regression] expected floating targets, got Long [4]");
+  CHECK(error_of<MetricError>([&] { preprocess_regression(scores, at::zeros({4, 3}), 2); }) ==
         "[metrics.preprocess_regression] expected 2 values per item in the last dimensions, got Float [4, 3] and Float "
         "[4, 3]");
   CHECK(error_of<MetricError>([&] { preprocess_regression(scores, at::zeros({4}), 0); }) ==
@@ -396,9 +383,8 @@ TEST_CASE("preprocess: scores are what they are said to be", "[metrics]") {
   CHECK(preprocess_multiclass(unit, labels, 3, {.scores = Scores::probabilities}).first.is_same(unit));
   CHECK(preprocess_binary(marks.to(at::kBool), marks, -100, Scores::logits).first.scalar_type() == at::kBool);
   const at::Tensor beyond = numbers({0.5F, 1.5F});
-  CHECK(error_of<MetricError>([&] {
-          preprocess_binary(beyond, ids({0, 1}), -100, Scores::probabilities);
-        }) == "[metrics.preprocess_binary] expected probabilities from 0 to 1, got 1.5 at position 1");
+  CHECK(error_of<MetricError>([&] { preprocess_binary(beyond, ids({0, 1}), -100, Scores::probabilities); }) ==
+        "[metrics.preprocess_binary] expected probabilities from 0 to 1, got 1.5 at position 1");
   CHECK(error_of<MetricError>([&] {
           preprocess_multilabel(beyond.view({1, 2}).neg(), ids({0, 1}).view({1, 2}), 2, -100, Scores::probabilities);
         }) == "[metrics.preprocess_multilabel] expected probabilities from 0 to 1, got -0.5 at position 0");
@@ -415,9 +401,8 @@ TEST_CASE("preprocess: scores are what they are said to be", "[metrics]") {
 }
 
 TEST_CASE("base_preprocess: undefined tensors are refused", "[metrics]") {
-  CHECK(error_of<MetricError>([] {
-          danling::metrics::base_preprocess({}, ids({1, 2}));
-        }) == "[metrics.preprocess] expected a prediction and a target, got an undefined tensor and Long [2]");
+  CHECK(error_of<MetricError>([] { danling::metrics::base_preprocess({}, ids({1, 2})); }) ==
+        "[metrics.preprocess] expected a prediction and a target, got an undefined tensor and Long [2]");
   CHECK(error_of<MetricError>([] { danling::metrics::base_preprocess(ids({1}), {}, {.ignore_index = 1}); }) ==
         "[metrics.preprocess] expected a prediction and a target, got Long [1] and an undefined tensor");
 }

@@ -13,6 +13,7 @@
 #include <danling/core/error.hpp>
 #include <danling/metrics/functional/hinge_loss.hpp>
 #include <danling/metrics/functional/log_loss.hpp>
+
 #include <metrics/functional/class_sums.hpp>
 
 #include <support/error.hpp>
@@ -154,9 +155,8 @@ TEST_CASE("probabilities: what does not fit is told", "[metrics]") {
   CHECK(error_of<MetricError>([] { m::hinge_loss(numbers({0.3}), labels_of({1}), {.mode = HingeMode::one_vs_all}); }) ==
         "[metrics.hinge_loss] expected a mode with num_classes only, got one-vs-all for a binary task");
   CHECK(error_of<ConfigError>([] { m::parse_hinge_mode("one-vs-rest"); }).find("one-vs-all") != std::string::npos);
-  CHECK(error_of<MetricError>([] {
-          m::multiclass_log_loss(2).compute(MetricState(at::rand({2, 3}), labels_of({0, 1})));
-        }) ==
+  CHECK(error_of<MetricError>(
+            [] { m::multiclass_log_loss(2).compute(MetricState(at::rand({2, 3}), labels_of({0, 1}))); }) ==
         "[metrics.log_loss] expected scores [N, classes] and integer targets [N] of 2, got Float [2, 3] and Long [2]");
 }
 

@@ -17,6 +17,7 @@
 #include <ATen/ops/where.h>
 
 #include <danling/core/error.hpp>
+
 #include <metrics/functional/ranking.hpp>
 
 #include <support/error.hpp>
@@ -255,9 +256,8 @@ TEST_CASE("ranking: what does not fit is told", "[metrics]") {
         "[metrics.auroc] expected max_fpr in (0, 1], got 0.0");
   CHECK(error_of<MetricError>([] { m::auprc(scores_of({0.1}), labels_of({1}), {.max_fpr = 0.5}); }) ==
         "[metrics.auprc] expected max_fpr for binary AUROC only");
-  CHECK(error_of<MetricError>([] {
-          m::binary_auroc().compute(MetricState(at::rand({2, 2}), labels_of({0, 1})));
-        }) == "[metrics.auroc] expected scores [N] and integer targets [N], got Float [2, 2] and Long [2]");
+  CHECK(error_of<MetricError>([] { m::binary_auroc().compute(MetricState(at::rand({2, 2}), labels_of({0, 1}))); }) ==
+        "[metrics.auroc] expected scores [N] and integer targets [N], got Float [2, 2] and Long [2]");
   CHECK(error_of<MetricError>([] {
           m::multiclass_auprc(2).compute(MetricState(at::rand({2, 2}), labels_of({0, 2})));
         }) == "[metrics.auprc] expected targets from 0 to 1, got 2 at position 1");

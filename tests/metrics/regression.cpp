@@ -16,6 +16,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/metrics/functional/correlation.hpp>
+
 #include <metrics/functional/moments.hpp>
 
 #include <support/error.hpp>
@@ -117,11 +118,11 @@ TEST_CASE("regression: a large mean beside a small spread loses nothing", "[metr
   // Both sums are exact, so that the shifted data are the same data.
   for (const auto& [name, value] :
        std::vector<std::pair<const char*, at::Tensor (*)(const at::Tensor&, const at::Tensor&)>>{
-           {"r2", [](const at::Tensor&p, const at::Tensor&t) { return m::r2_score(p, t); }},
-           {"explained_variance", [](const at::Tensor&p, const at::Tensor&t) { return m::explained_variance(p, t); }},
-           {"pearson", [](const at::Tensor&p, const at::Tensor&t) { return m::pearson(p, t); }},
-           {"concordance", [](const at::Tensor&p, const at::Tensor&t) { return m::concordance(p, t); }},
-           {"mse", [](const at::Tensor&p, const at::Tensor&t) { return m::mse(p, t); }}}) {
+           {"r2", [](const at::Tensor& p, const at::Tensor& t) { return m::r2_score(p, t); }},
+           {"explained_variance", [](const at::Tensor& p, const at::Tensor& t) { return m::explained_variance(p, t); }},
+           {"pearson", [](const at::Tensor& p, const at::Tensor& t) { return m::pearson(p, t); }},
+           {"concordance", [](const at::Tensor& p, const at::Tensor& t) { return m::concordance(p, t); }},
+           {"mse", [](const at::Tensor& p, const at::Tensor& t) { return m::mse(p, t); }}}) {
     INFO(name);
     CHECK(near(number(value(preds + 1e8, targets + 1e8)), number(value(preds, targets)), 1e-10));
   }

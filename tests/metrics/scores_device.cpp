@@ -13,6 +13,7 @@
 #include <ATen/record_function.h>
 
 #include <danling/metrics/functional.hpp>
+
 #include <metrics/functional/class_sums.hpp>
 #include <metrics/functional/moments.hpp>
 #include <metrics/functional/rank_correlation.hpp>

@@ -17,6 +17,7 @@
 #include <danling/metrics/preprocess.hpp>
 
 #include <metrics/golden.hpp>
+
 #include <support/error.hpp>
 
 namespace {
@@ -105,9 +106,8 @@ TEST_CASE("MetricMeter: an empty function is refused", "[metrics]") {
 
 TEST_CASE("StreamMetrics: a name that is taken is refused", "[metrics]") {
   StreamMetrics metrics({{"acc", binary_accuracy()}});
-  CHECK(error_of<MetricError>([&] {
-          metrics.add({"acc", binary_accuracy()});
-        }) == "[meters.add] expected a new name, got 'acc', which is taken");
+  CHECK(error_of<MetricError>([&] { metrics.add({"acc", binary_accuracy()}); }) ==
+        "[meters.add] expected a new name, got 'acc', which is taken");
 }
 
 danling::MetricFunc counted_mean(std::string name, int& computed) {
@@ -162,15 +162,13 @@ TEST_CASE("StreamMetrics: a given name takes the place of a metric's own, of two
   CHECK(first == 1);
   CHECK(second == 0);
   CHECK(number(metrics.value(), "max") == 3);
-  CHECK(error_of<MetricError>([&] {
-          StreamMetrics({{"a", three}, {"a", three}});
-        }) == "[metrics.create] expected each name once, got 'a' twice");
+  CHECK(error_of<MetricError>([&] { StreamMetrics({{"a", three}, {"a", three}}); }) ==
+        "[metrics.create] expected each name once, got 'a' twice");
   // As DanLing's keywords, given names come behind positional ones.
   const StreamMetrics mixed({{"given", three}, counted_mean("own", first)});
   CHECK(mixed.average().begin()->name == "own");
-  CHECK(error_of<MetricError>([&] {
-          StreamMetrics({{"", three}});
-        }) == "[stream_metrics.add] expected a metric with a name, got one without");
+  CHECK(error_of<MetricError>([&] { StreamMetrics({{"", three}}); }) ==
+        "[stream_metrics.add] expected a metric with a name, got one without");
   CHECK(error_of<MetricError>([] { StreamMetrics({danling::MetricFunc{.name = "a"}}); }) ==
         "[metric_meter.create] expected a metric with `compute`, got 'a' without");
 }
@@ -207,9 +205,8 @@ TEST_CASE("base_preprocess: drops what is ignored with its predictions", "[metri
   const auto [rows, kept] = base_preprocess(scores({1, 2, 3, 4}).view({2, 2}), labels({-1, 1}), {.ignore_index = -1});
   CHECK(rows.equal(scores({3, 4}).view({1, 2})));
   CHECK(kept.equal(labels({1})));
-  CHECK(error_of<MetricError>([] {
-          base_preprocess(at::ones({3}), labels({1, 2}), {.ignore_index = 0});
-        }) == "[metrics.preprocess] expected a prediction whose shape begins with the target's, got [3] and [2]");
+  CHECK(error_of<MetricError>([] { base_preprocess(at::ones({3}), labels({1, 2}), {.ignore_index = 0}); }) ==
+        "[metrics.preprocess] expected a prediction whose shape begins with the target's, got [3] and [2]");
 }
 
 // `acc`, `acc2`, ... of logits.

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include <nested/element_checks.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/element_checks.hpp>
 
 namespace nested_attention {
 namespace {

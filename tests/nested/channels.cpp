@@ -1,10 +1,10 @@
 // Operators by channel find the channels of elements whose sizes are all equal, or say that they cannot.
 #include <torch/nn.h>
 
+#include <danling/core/error.hpp>
+
 #include "nested/element_checks.hpp"
 #include "nested/nested_tests.hpp"
-
-#include <danling/core/error.hpp>
 
 namespace nested_channels {
 namespace {

@@ -1,7 +1,7 @@
 // Comparisons, conditions and replacements of nested tensors.
-#include <nested/per_element.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/per_element.hpp>
 
 namespace nested_comparison {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <torch/nn.h>
 
-#include "nested/nested_tests.hpp"
-
 #include <danling/core/error.hpp>
 #include <danling/tensors/any_value.hpp>
+
+#include "nested/nested_tests.hpp"
 
 namespace nested_construction {
 namespace {

@@ -1,7 +1,7 @@
 // Convolutions, pooling, norms over positions and recurrent layers: those of each sequence by itself.
-#include <nested/per_element.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/per_element.hpp>
 
 namespace nested_convolution {
 namespace {
@@ -116,14 +116,8 @@ TEST_CASE("NestedTensor: pooling and transposed convolutions are those of each s
       {"adaptive_avg_pool1d", [](const Tensor& x) { return Results{torch::adaptive_avg_pool1d(x, 3)}; }},
       {"adaptive_max_pool1d", [](const Tensor& x) { return Results{std::get<0>(torch::adaptive_max_pool1d(x, 3))}; }},
       {"conv_transpose1d", [&](const Tensor& x) { return Results{torch::conv_transpose1d(x, transposed, {}, 2)}; }},
-      {"pad",
-       [](const Tensor& x) {
-         return Results{torch::constant_pad_nd(x, {1, 2}, 0.5)};
-       }},
-      {"reflection_pad1d",
-       [](const Tensor& x) {
-         return Results{torch::reflection_pad1d(x, {1, 2})};
-       }},
+      {"pad", [](const Tensor& x) { return Results{torch::constant_pad_nd(x, {1, 2}, 0.5)}; }},
+      {"reflection_pad1d", [](const Tensor& x) { return Results{torch::reflection_pad1d(x, {1, 2})}; }},
   };
   for (const Layout& layout : channel_layouts()) {
     for (const Spatial& spatial : all) {
@@ -140,15 +134,9 @@ TEST_CASE("NestedTensor: pictures of different sizes go through two-dimensional 
   const std::vector<Spatial> all = {
       {"max_pool2d", [](const Tensor& x) { return Results{torch::max_pool2d(x, 2)}; }},
       {"avg_pool2d", [](const Tensor& x) { return Results{torch::avg_pool2d(x, 2)}; }},
-      {"adaptive_avg_pool2d",
-       [](const Tensor& x) {
-         return Results{torch::adaptive_avg_pool2d(x, {2, 3})};
-       }},
+      {"adaptive_avg_pool2d", [](const Tensor& x) { return Results{torch::adaptive_avg_pool2d(x, {2, 3})}; }},
       {"conv_transpose2d", [&](const Tensor& x) { return Results{torch::conv_transpose2d(x, up)}; }},
-      {"replication_pad2d",
-       [](const Tensor& x) {
-         return Results{torch::replication_pad2d(x, {1, 0, 0, 2})};
-       }},
+      {"replication_pad2d", [](const Tensor& x) { return Results{torch::replication_pad2d(x, {1, 0, 0, 2})}; }},
   };
   for (const Spatial& spatial : all) {
     INFO(spatial.name);

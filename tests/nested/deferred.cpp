@@ -9,11 +9,11 @@
 #include <torch/nn.h>
 #include <torch/script.h>
 
-#include <nested/called_operators.hpp>
-#include <nested/element_checks.hpp>
-
 #include <danling/core/error.hpp>
 #include <danling/nn/recompute.hpp>
+
+#include <nested/called_operators.hpp>
+#include <nested/element_checks.hpp>
 
 namespace nested_deferred {
 namespace {

@@ -28,23 +28,14 @@ inline const std::vector<Case>& of_layers() {
        }},
       {"nonzero", [](auto& in) { return Results{torch::nonzero(in.x > 0)}; }},
       {"masked_scatter", [](auto& in) { return Results{in.x.masked_scatter(in.x > 0, in.plain({in.x.numel()}))}; }},
-      {"addmm",
-       [](auto& in) {
-         return Results{torch::addmm(in.plain({3}), in.x, in.plain({4, 3}), 0.5, 2)};
-       }},
-      {"cdist",
-       [](auto& in) {
-         return Results{torch::cdist(in.x, in.y), torch::cdist(in.x, in.plain({7, 4}))};
-       }},
+      {"addmm", [](auto& in) { return Results{torch::addmm(in.plain({3}), in.x, in.plain({4, 3}), 0.5, 2)}; }},
+      {"cdist", [](auto& in) { return Results{torch::cdist(in.x, in.y), torch::cdist(in.x, in.plain({7, 4}))}; }},
       {"tensordot",
        [](auto& in) {
          return Results{torch::tensordot(in.x, in.plain({4, 2}), {2}, {0}),
                         torch::tensordot(in.x, in.y, {0, 1}, {0, 1})};
        }},
-      {"einsum",
-       [](auto& in) {
-         return Results{torch::einsum("...d,de->...e", {in.x, in.plain({4, 3})})};
-       }},
+      {"einsum", [](auto& in) { return Results{torch::einsum("...d,de->...e", {in.x, in.plain({4, 3})})}; }},
       {"searchsorted",
        [](auto& in) {
          const Tensor table = torch::linspace(-1, 1, 5).to(in.device);
@@ -56,10 +47,7 @@ inline const std::vector<Case>& of_layers() {
                         torch::linalg_norm(in.x, 3, 2)};
        }},
       {"complex values", [](auto& in) { return of_complex(in.x, in.y); }},
-      {"bilinear",
-       [](auto& in) {
-         return Results{torch::bilinear(in.x, in.y, in.plain({3, 4, 4}), in.plain({3}))};
-       }},
+      {"bilinear", [](auto& in) { return Results{torch::bilinear(in.x, in.y, in.plain({3, 4, 4}), in.plain({3}))}; }},
       {"cells",
        [](auto& in) {
          const Tensor state = in.y * 1;

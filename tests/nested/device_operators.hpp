@@ -84,32 +84,14 @@ inline const std::vector<Case>& of_tokens() {
   static const std::vector<Case> all = {
       // Each value by itself, and broadcasting.
       {"arithmetic", [](auto& in) { return Results{in.x * 2 + in.y / (in.y.abs() + 1) - 0.5}; }},
-      {"functions",
-       [](auto& in) {
-         return Results{in.x.exp(), in.x.tanh(), torch::gelu(in.x), torch::silu(in.y)};
-       }},
+      {"functions", [](auto& in) { return Results{in.x.exp(), in.x.tanh(), torch::gelu(in.x), torch::silu(in.y)}; }},
       {"leaky_relu", [](auto& in) { return Results{torch::leaky_relu(in.x, 0.1)}; }},
-      {"powers",
-       [](auto& in) {
-         return Results{in.x.square(), in.x.abs().add(1).pow(in.y), in.x.abs().rsqrt()};
-       }},
-      {"clamp",
-       [](auto& in) {
-         return Results{in.x.clamp(-0.5, 0.3), in.x.maximum(in.y), in.x.relu()};
-       }},
-      {"lerp",
-       [](auto& in) {
-         return Results{in.x.lerp(in.y, 0.3), in.x.atan2(in.y), in.x.hypot(in.y)};
-       }},
+      {"powers", [](auto& in) { return Results{in.x.square(), in.x.abs().add(1).pow(in.y), in.x.abs().rsqrt()}; }},
+      {"clamp", [](auto& in) { return Results{in.x.clamp(-0.5, 0.3), in.x.maximum(in.y), in.x.relu()}; }},
+      {"lerp", [](auto& in) { return Results{in.x.lerp(in.y, 0.3), in.x.atan2(in.y), in.x.hypot(in.y)}; }},
       {"a row", [](auto& in) { return Results{in.x * in.plain({4}) + in.plain({1})}; }},
-      {"a row of each element",
-       [](auto& in) {
-         return Results{in.x * in.plain({in.x.size(0), 1, 4})};
-       }},
-      {"a row of each token",
-       [](auto& in) {
-         return Results{in.x * in.plain({in.x.size(1), 4})};
-       }},
+      {"a row of each element", [](auto& in) { return Results{in.x * in.plain({in.x.size(0), 1, 4})}; }},
+      {"a row of each token", [](auto& in) { return Results{in.x * in.plain({in.x.size(1), 4})}; }},
       {"a padded tensor", [](auto& in) { return Results{in.x + in.plain(in.x.sizes().vec())}; }},
       {"a number of the host", [](auto& in) { return Results{in.x * torch::tensor(2.5F)}; }},
       {"in place",
@@ -119,101 +101,43 @@ inline const std::vector<Case>& of_tokens() {
          return Results{y};
        }},
       // Comparisons and masks.
-      {"comparisons",
-       [](auto& in) {
-         return Results{in.x > in.y, in.x <= 0.1, (in.x / 0).isfinite()};
-       }},
-      {"logic",
-       [](auto& in) {
-         return Results{(in.x > 0).logical_and(in.y > 0), (in.x > 0) ^ (in.y > 0)};
-       }},
+      {"comparisons", [](auto& in) { return Results{in.x > in.y, in.x <= 0.1, (in.x / 0).isfinite()}; }},
+      {"logic", [](auto& in) { return Results{(in.x > 0).logical_and(in.y > 0), (in.x > 0) ^ (in.y > 0)}; }},
       {"where",
-       [](auto& in) {
-         return Results{torch::where(in.x > 0, in.x, in.y), torch::where(in.x > 0, in.x, 2.0)};
-       }},
+       [](auto& in) { return Results{torch::where(in.x > 0, in.x, in.y), torch::where(in.x > 0, in.x, 2.0)}; }},
       {"masked_fill", [](auto& in) { return Results{in.x.masked_fill(in.y > 0, -3)}; }},
       {"masked_select", [](auto& in) { return Results{in.x.masked_select(in.y > 0)}; }},
-      {"tensor and mask",
-       [](auto& in) {
-         return Results{in.x.tensor(), in.x.mask(), in.x.offsets(), in.x.concat()};
-       }},
+      {"tensor and mask", [](auto& in) { return Results{in.x.tensor(), in.x.mask(), in.x.offsets(), in.x.concat()}; }},
       {"with a value of padding", [](auto& in) { return Results{in.x.with_padding_value(-7).tensor()}; }},
       {"from_tensor_mask",
        [](auto& in) { return Results{NestedTensor::from_tensor_mask(in.x.tensor(), in.x.mask())}; }},
       {"nested_like", [](auto& in) { return Results{in.x.nested_like(in.plain(in.x.sizes().vec()))}; }},
       // Reductions over static, ragged and batch dimensions.
-      {"sum",
-       [](auto& in) {
-         return Results{in.x.sum(2), in.x.sum(1), in.x.sum(0), in.x.sum()};
-       }},
+      {"sum", [](auto& in) { return Results{in.x.sum(2), in.x.sum(1), in.x.sum(0), in.x.sum()}; }},
       {"sum of two dimensions",
-       [](auto& in) {
-         return Results{sum_over(in.x, {0, 1}), sum_over(in.x, {1, 2}), sum_over(in.x, {0, 2})};
-       }},
-      {"mean",
-       [](auto& in) {
-         return Results{in.x.mean(2), in.x.mean(1), in.x.mean(0), in.x.mean()};
-       }},
-      {"mean, kept",
-       [](auto& in) {
-         return Results{in.x - in.x.mean(1, true), in.x - in.x.mean(2, true)};
-       }},
-      {"amax and amin",
-       [](auto& in) {
-         return Results{in.x.amax(2), in.x.amax(1), in.x.amin(1), in.x.amin(0)};
-       }},
+       [](auto& in) { return Results{sum_over(in.x, {0, 1}), sum_over(in.x, {1, 2}), sum_over(in.x, {0, 2})}; }},
+      {"mean", [](auto& in) { return Results{in.x.mean(2), in.x.mean(1), in.x.mean(0), in.x.mean()}; }},
+      {"mean, kept", [](auto& in) { return Results{in.x - in.x.mean(1, true), in.x - in.x.mean(2, true)}; }},
+      {"amax and amin", [](auto& in) { return Results{in.x.amax(2), in.x.amax(1), in.x.amin(1), in.x.amin(0)}; }},
       {"max of a sequence", [](auto& in) { return both(in.x.max(1)); }},
       {"min of a row", [](auto& in) { return both(in.x.min(2)); }},
-      {"argmax",
-       [](auto& in) {
-         return Results{in.x.argmax(1), in.x.argmin(2)};
-       }},
-      {"prod",
-       [](auto& in) {
-         return Results{(in.x * 0.1 + 1).prod(1), in.x.prod(2)};
-       }},
-      {"var and std",
-       [](auto& in) {
-         return Results{in.x.var(1, false), in.x.std(2, 1), in.x.var(0, false)};
-       }},
+      {"argmax", [](auto& in) { return Results{in.x.argmax(1), in.x.argmin(2)}; }},
+      {"prod", [](auto& in) { return Results{(in.x * 0.1 + 1).prod(1), in.x.prod(2)}; }},
+      {"var and std", [](auto& in) { return Results{in.x.var(1, false), in.x.std(2, 1), in.x.var(0, false)}; }},
       {"var_mean", [](auto& in) { return both(torch::var_mean(in.x, 1, false)); }},
-      {"norm",
-       [](auto& in) {
-         return Results{in.x.norm(2, 1), in.x.norm(1, 2), in.x.norm()};
-       }},
-      {"logsumexp",
-       [](auto& in) {
-         return Results{in.x.logsumexp(1), in.x.logsumexp(2)};
-       }},
-      {"any and all",
-       [](auto& in) {
-         return Results{(in.x > 0.9).any(1), (in.x > -0.9).all(2), (in.x > 0).any()};
-       }},
+      {"norm", [](auto& in) { return Results{in.x.norm(2, 1), in.x.norm(1, 2), in.x.norm()}; }},
+      {"logsumexp", [](auto& in) { return Results{in.x.logsumexp(1), in.x.logsumexp(2)}; }},
+      {"any and all", [](auto& in) { return Results{(in.x > 0.9).any(1), (in.x > -0.9).all(2), (in.x > 0).any()}; }},
       {"count_nonzero", [](auto& in) { return Results{torch::count_nonzero(in.x.relu(), torch::IntArrayRef({1}))}; }},
       {"median", [](auto& in) { return both(in.x.median(1)); }},
-      {"quantile",
-       [](auto& in) {
-         return Results{in.x.quantile(0.3, 1), in.x.quantile(0.3, 2)};
-       }},
+      {"quantile", [](auto& in) { return Results{in.x.quantile(0.3, 1), in.x.quantile(0.3, 2)}; }},
       // Along a dimension.
-      {"softmax",
-       [](auto& in) {
-         return Results{in.x.softmax(1), in.x.softmax(2), in.x.log_softmax(1)};
-       }},
-      {"cumsum",
-       [](auto& in) {
-         return Results{in.x.cumsum(1), in.x.cumsum(2)};
-       }},
-      {"cumprod",
-       [](auto& in) {
-         return Results{(in.x * 0.1 + 1).cumprod(1), in.x.cumprod(2)};
-       }},
+      {"softmax", [](auto& in) { return Results{in.x.softmax(1), in.x.softmax(2), in.x.log_softmax(1)}; }},
+      {"cumsum", [](auto& in) { return Results{in.x.cumsum(1), in.x.cumsum(2)}; }},
+      {"cumprod", [](auto& in) { return Results{(in.x * 0.1 + 1).cumprod(1), in.x.cumprod(2)}; }},
       {"logcumsumexp", [](auto& in) { return Results{in.x.logcumsumexp(1)}; }},
       {"cummax", [](auto& in) { return both(in.x.cummax(1)); }},
-      {"diff",
-       [](auto& in) {
-         return Results{torch::diff(in.x, 1, 1), torch::diff(in.x, 1, 2)};
-       }},
+      {"diff", [](auto& in) { return Results{torch::diff(in.x, 1, 1), torch::diff(in.x, 1, 2)}; }},
       {"sort", [](auto& in) { return both(in.x.sort(1)); }},
       {"sort, descending", [](auto& in) { return both(in.x.sort(2, true)); }},
       {"argsort", [](auto& in) { return Results{in.x.argsort(std::int64_t{1})}; }},
@@ -223,26 +147,11 @@ inline const std::vector<Case>& of_tokens() {
       {"cosine_similarity", [](auto& in) { return Results{torch::cosine_similarity(in.x, in.y, 2)}; }},
       {"rfft", [](auto& in) { return Results{torch::fft_rfft(in.x, {}, 2).abs()}; }},
       // Indices, parts and joins.
-      {"first and last tokens",
-       [](auto& in) {
-         return Results{in.x.select(1, 0), in.x.select(1, -1)};
-       }},
-      {"slices",
-       [](auto& in) {
-         return Results{in.x.slice(1, 1), in.x.slice(1, 0, -1), in.x.slice(2, 1, 3)};
-       }},
-      {"an element",
-       [](auto& in) {
-         return Results{in.x[1], in.x.select(0, 0)};
-       }},
-      {"chosen elements",
-       [](auto& in) {
-         return Results{in.x.index({in.indices({2, 0})})};
-       }},
-      {"chosen features",
-       [](auto& in) {
-         return Results{in.x.index_select(2, in.indices({3, 1}))};
-       }},
+      {"first and last tokens", [](auto& in) { return Results{in.x.select(1, 0), in.x.select(1, -1)}; }},
+      {"slices", [](auto& in) { return Results{in.x.slice(1, 1), in.x.slice(1, 0, -1), in.x.slice(2, 1, 3)}; }},
+      {"an element", [](auto& in) { return Results{in.x[1], in.x.select(0, 0)}; }},
+      {"chosen elements", [](auto& in) { return Results{in.x.index({in.indices({2, 0})})}; }},
+      {"chosen features", [](auto& in) { return Results{in.x.index_select(2, in.indices({3, 1}))}; }},
       {"a mask as index", [](auto& in) { return Results{in.x.index({in.x > 0})}; }},
       {"gather",
        [](auto& in) {
@@ -262,33 +171,15 @@ inline const std::vector<Case>& of_tokens() {
          y.set({Slice(0, 2), 0}, values_of({4}).to(in.device));
          return Results{y};
        }},
-      {"flip and roll",
-       [](auto& in) {
-         return Results{in.x.flip(1), in.x.flip(2), in.x.roll(1, 1)};
-       }},
+      {"flip and roll", [](auto& in) { return Results{in.x.flip(1), in.x.flip(2), in.x.roll(1, 1)}; }},
       {"chunk and split", [](auto& in) { return in.x.chunk(2, 2); }},
       {"unbind", [](auto& in) { return in.x.unbind(0); }},
-      {"cat",
-       [](auto& in) {
-         return Results{torch::cat({in.x, in.y}), torch::cat({in.x, in.y}, 1)};
-       }},
-      {"cat of features",
-       [](auto& in) {
-         return Results{torch::cat({in.x, in.y}, 2), torch::stack({in.x, in.y}, 1)};
-       }},
-      {"pad",
-       [](auto& in) {
-         return Results{torch::constant_pad_nd(in.x, {1, 0, 2, 1}, 0.5)};
-       }},
-      {"repeat",
-       [](auto& in) {
-         return Results{in.x.repeat({1, 2, 1}), in.x.repeat_interleave(2, 1)};
-       }},
+      {"cat", [](auto& in) { return Results{torch::cat({in.x, in.y}), torch::cat({in.x, in.y}, 1)}; }},
+      {"cat of features", [](auto& in) { return Results{torch::cat({in.x, in.y}, 2), torch::stack({in.x, in.y}, 1)}; }},
+      {"pad", [](auto& in) { return Results{torch::constant_pad_nd(in.x, {1, 0, 2, 1}, 0.5)}; }},
+      {"repeat", [](auto& in) { return Results{in.x.repeat({1, 2, 1}), in.x.repeat_interleave(2, 1)}; }},
       // Shapes.
-      {"permute",
-       [](auto& in) {
-         return Results{in.x.permute({0, 2, 1}) * 2, in.x.transpose(0, 1).cos()};
-       }},
+      {"permute", [](auto& in) { return Results{in.x.permute({0, 2, 1}) * 2, in.x.transpose(0, 1).cos()}; }},
       {"heads of each token",
        [](auto& in) {
          return Results{in.x.view({in.x.size(0), in.x.size(1), 2, 2}).permute({0, 2, 1, 3}).contiguous()};
@@ -299,24 +190,12 @@ inline const std::vector<Case>& of_tokens() {
          const Tensor first = in.x.transpose(0, 1).contiguous().view({length, batch * 2, 2}).transpose(0, 1);
          return Results{first, first.cos().transpose(0, 1).contiguous().view({length, batch, 4})};
        }},
-      {"unsqueeze and flatten",
-       [](auto& in) {
-         return Results{in.x.unsqueeze(2), in.x.unsqueeze(2).flatten(2, 3)};
-       }},
+      {"unsqueeze and flatten", [](auto& in) { return Results{in.x.unsqueeze(2), in.x.unsqueeze(2).flatten(2, 3)}; }},
       // Products.
-      {"linear",
-       [](auto& in) {
-         return Results{torch::linear(in.x, in.plain({3, 4}), in.plain({3}))};
-       }},
-      {"matmul with a matrix",
-       [](auto& in) {
-         return Results{torch::matmul(in.x, in.plain({4, 5}))};
-       }},
+      {"linear", [](auto& in) { return Results{torch::linear(in.x, in.plain({3, 4}), in.plain({3}))}; }},
+      {"matmul with a matrix", [](auto& in) { return Results{torch::matmul(in.x, in.plain({4, 5}))}; }},
       {"matmul of sequences", [](auto& in) { return Results{torch::matmul(in.x, in.y.transpose(1, 2))}; }},
-      {"einsum",
-       [](auto& in) {
-         return Results{torch::einsum("bld,ble->bde", {in.x, in.y})};
-       }},
+      {"einsum", [](auto& in) { return Results{torch::einsum("bld,ble->bde", {in.x, in.y})}; }},
       {"scores and values",
        [](auto& in) { return Results{in.x.matmul(in.y.transpose(1, 2)).softmax(-1).matmul(in.y)}; }},
       {"attention", [](auto& in) { return Results{torch::scaled_dot_product_attention(in.x, in.y, in.x * 2)}; }},
@@ -326,10 +205,7 @@ inline const std::vector<Case>& of_tokens() {
       {"layer_norm", [](auto& in) { return Results{torch::layer_norm(in.x, {4}, in.plain({4}), in.plain({4}))}; }},
       {"rms_norm", [](auto& in) { return Results{torch::rms_norm(in.x, {4}, in.plain({4}), 1e-5)}; }},
       {"glu", [](auto& in) { return Results{torch::glu(in.x, 2)}; }},
-      {"embedding",
-       [](auto& in) {
-         return Results{torch::embedding(in.plain({4, 6}), in.labels)};
-       }},
+      {"embedding", [](auto& in) { return Results{torch::embedding(in.plain({4, 6}), in.labels)}; }},
       {"lstm",
        [](auto& in) {
          auto layer = in.module(torch::nn::LSTM(torch::nn::LSTMOptions(4, 3).num_layers(2).batch_first(true)));
@@ -342,14 +218,8 @@ inline const std::vector<Case>& of_tokens() {
                          ->forward(in.x));
        }},
       // Losses.
-      {"mse and l1",
-       [](auto& in) {
-         return Results{torch::mse_loss(in.x, in.y), torch::l1_loss(in.x, in.y)};
-       }},
-      {"huber",
-       [](auto& in) {
-         return Results{torch::huber_loss(in.x, in.y), torch::smooth_l1_loss(in.x, in.y)};
-       }},
+      {"mse and l1", [](auto& in) { return Results{torch::mse_loss(in.x, in.y), torch::l1_loss(in.x, in.y)}; }},
+      {"huber", [](auto& in) { return Results{torch::huber_loss(in.x, in.y), torch::smooth_l1_loss(in.x, in.y)}; }},
       {"padded target", [](auto& in) { return Results{torch::mse_loss(in.x, in.y.tensor())}; }},
       {"binary_cross_entropy_with_logits",
        [](auto& in) { return Results{torch::binary_cross_entropy_with_logits(in.x, in.y.sigmoid(), {}, {})}; }},
@@ -373,44 +243,19 @@ inline const std::vector<Case>& of_tokens() {
 /// Of channels: (batch, 4, length).
 inline const std::vector<Case>& of_channels() {
   static const std::vector<Case> all = {
-      {"sum",
-       [](auto& in) {
-         return Results{in.x.sum(2), in.x.sum(1), in.x.sum(0), in.x.amax(2)};
-       }},
-      {"softmax",
-       [](auto& in) {
-         return Results{in.x.softmax(1), in.x.softmax(2)};
-       }},
-      {"cumsum",
-       [](auto& in) {
-         return Results{in.x.cumsum(1), in.x.cumsum(2)};
-       }},
+      {"sum", [](auto& in) { return Results{in.x.sum(2), in.x.sum(1), in.x.sum(0), in.x.amax(2)}; }},
+      {"softmax", [](auto& in) { return Results{in.x.softmax(1), in.x.softmax(2)}; }},
+      {"cumsum", [](auto& in) { return Results{in.x.cumsum(1), in.x.cumsum(2)}; }},
       {"sort", [](auto& in) { return both(in.x.sort(2)); }},
-      {"tensor and mask",
-       [](auto& in) {
-         return Results{in.x.tensor(), in.x.mask()};
-       }},
-      {"slices",
-       [](auto& in) {
-         return Results{in.x.slice(2, 1), in.x.slice(1, 1, 3), in.x.select(2, 0)};
-       }},
+      {"tensor and mask", [](auto& in) { return Results{in.x.tensor(), in.x.mask()}; }},
+      {"slices", [](auto& in) { return Results{in.x.slice(2, 1), in.x.slice(1, 1, 3), in.x.select(2, 0)}; }},
       {"tokens", [](auto& in) { return Results{in.x.transpose(1, 2).contiguous()}; }},
-      {"conv1d",
-       [](auto& in) {
-         return Results{torch::conv1d(in.x, in.plain({3, 4, 3}), in.plain({3}), 1, 1)};
-       }},
+      {"conv1d", [](auto& in) { return Results{torch::conv1d(in.x, in.plain({3, 4, 3}), in.plain({3}), 1, 1)}; }},
       {"conv1d, strided",
-       [](auto& in) {
-         return Results{torch::conv1d(in.x, in.plain({4, 2, 2}), in.plain({4}), 2, 1, 1, 2)};
-       }},
+       [](auto& in) { return Results{torch::conv1d(in.x, in.plain({4, 2, 2}), in.plain({4}), 2, 1, 1, 2)}; }},
       {"conv_transpose1d",
-       [](auto& in) {
-         return Results{torch::conv_transpose1d(in.x, in.plain({4, 3, 3}), in.plain({3}), 2)};
-       }},
-      {"pools",
-       [](auto& in) {
-         return Results{torch::max_pool1d(in.x, 2, 1), torch::avg_pool1d(in.x, 2, 1)};
-       }},
+       [](auto& in) { return Results{torch::conv_transpose1d(in.x, in.plain({4, 3, 3}), in.plain({3}), 2)}; }},
+      {"pools", [](auto& in) { return Results{torch::max_pool1d(in.x, 2, 1), torch::avg_pool1d(in.x, 2, 1)}; }},
       {"batch_norm",
        [](auto& in) {
          auto layer = in.module(torch::nn::BatchNorm1d(4));
@@ -435,34 +280,13 @@ inline const std::vector<Case>& of_channels() {
 /// Of pictures: (batch, 4, height, width), both ragged.
 inline const std::vector<Case>& of_pictures() {
   static const std::vector<Case> all = {
-      {"sum",
-       [](auto& in) {
-         return Results{sum_over(in.x, {2, 3}), in.x.sum(1), in.x.mean({1, 2, 3}), in.x.sum(3)};
-       }},
-      {"amax",
-       [](auto& in) {
-         return Results{in.x.amax({2, 3}), in.x.amax(2)};
-       }},
-      {"softmax",
-       [](auto& in) {
-         return Results{in.x.softmax(1), in.x.softmax(2), in.x.softmax(3)};
-       }},
-      {"tensor and mask",
-       [](auto& in) {
-         return Results{in.x.tensor(), in.x.mask()};
-       }},
-      {"slices",
-       [](auto& in) {
-         return Results{in.x.slice(2, 1), in.x.slice(3, 0, -1), in.x.flip(3)};
-       }},
-      {"permute",
-       [](auto& in) {
-         return Results{in.x.permute({0, 2, 3, 1}), in.x.transpose(2, 3)};
-       }},
-      {"conv2d",
-       [](auto& in) {
-         return Results{torch::conv2d(in.x, in.plain({3, 4, 3, 3}), in.plain({3}), 1, 1)};
-       }},
+      {"sum", [](auto& in) { return Results{sum_over(in.x, {2, 3}), in.x.sum(1), in.x.mean({1, 2, 3}), in.x.sum(3)}; }},
+      {"amax", [](auto& in) { return Results{in.x.amax({2, 3}), in.x.amax(2)}; }},
+      {"softmax", [](auto& in) { return Results{in.x.softmax(1), in.x.softmax(2), in.x.softmax(3)}; }},
+      {"tensor and mask", [](auto& in) { return Results{in.x.tensor(), in.x.mask()}; }},
+      {"slices", [](auto& in) { return Results{in.x.slice(2, 1), in.x.slice(3, 0, -1), in.x.flip(3)}; }},
+      {"permute", [](auto& in) { return Results{in.x.permute({0, 2, 3, 1}), in.x.transpose(2, 3)}; }},
+      {"conv2d", [](auto& in) { return Results{torch::conv2d(in.x, in.plain({3, 4, 3, 3}), in.plain({3}), 1, 1)}; }},
       {"batch_norm", [](auto& in) { return Results{in.module(torch::nn::BatchNorm2d(4))->forward(in.x)}; }},
       {"group_norm", [](auto& in) { return Results{torch::group_norm(in.x, 2, in.plain({4}), in.plain({4}))}; }},
   };

@@ -6,11 +6,11 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
+#include <danling/tensors/nested_tensor.hpp>
+
 #include <nested/device_layers.hpp>
 #include <support/catch.hpp>
 #include <support/cuda.hpp>
-
-#include <danling/tensors/nested_tensor.hpp>
 
 namespace nested_devices {
 namespace {

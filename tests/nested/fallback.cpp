@@ -3,10 +3,10 @@
 
 #include <torch/torch.h>
 
-#include <support/catch.hpp>
-
 #include <danling/core/error.hpp>
 #include <danling/tensors/nested_tensor.hpp>
+
+#include <support/catch.hpp>
 
 namespace nested_fallback {
 namespace {

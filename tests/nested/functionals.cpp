@@ -2,9 +2,9 @@
 // each.
 #include <torch/nn.h>
 
-#include "nested/nested_tests.hpp"
-
 #include <danling/core/error.hpp>
+
+#include "nested/nested_tests.hpp"
 
 namespace nested_functionals {
 namespace {
@@ -85,10 +85,7 @@ std::vector<Functional> functionals() {
        [](const Tensor& x) {
          return F::interpolate(x, F::InterpolateFuncOptions().size(Sizes{2, 3}).mode(torch::kArea));
        }},
-      {"unfold", images,
-       [](const Tensor& x) {
-         return F::unfold(x, F::UnfoldFuncOptions({2, 2}));
-       }},
+      {"unfold", images, [](const Tensor& x) { return F::unfold(x, F::UnfoldFuncOptions({2, 2})); }},
       {"pixel_shuffle", images, [](const Tensor& x) { return F::pixel_shuffle(x, F::PixelShuffleFuncOptions(2)); }},
       {"pixel_unshuffle",
        {{2, 4, 6}, {2, 2, 8}},
@@ -96,17 +93,10 @@ std::vector<Functional> functionals() {
       {"channel_shuffle", images, [](const Tensor& x) { return torch::channel_shuffle(x, 2); }},
       {"channel_shuffle of (C, L)", signals, [](const Tensor& x) { return torch::channel_shuffle(x, 2); }},
       {"pad, reflect", signals,
-       [](const Tensor& x) {
-         return F::pad(x, F::PadFuncOptions({2, 1}).mode(torch::kReflect));
-       }},
+       [](const Tensor& x) { return F::pad(x, F::PadFuncOptions({2, 1}).mode(torch::kReflect)); }},
       {"pad, circular", signals,
-       [](const Tensor& x) {
-         return F::pad(x, F::PadFuncOptions({2, 1}).mode(torch::kCircular));
-       }},
-      {"pad, constant", tokens,
-       [](const Tensor& x) {
-         return F::pad(x, F::PadFuncOptions({0, 0, 1, 2}).value(3));
-       }},
+       [](const Tensor& x) { return F::pad(x, F::PadFuncOptions({2, 1}).mode(torch::kCircular)); }},
+      {"pad, constant", tokens, [](const Tensor& x) { return F::pad(x, F::PadFuncOptions({0, 0, 1, 2}).value(3)); }},
       {"avg_pool1d", signals, [](const Tensor& x) { return F::avg_pool1d(x, F::AvgPool1dFuncOptions(2)); }},
       {"max_pool2d", images, [](const Tensor& x) { return F::max_pool2d(x, F::MaxPool2dFuncOptions(2)); }},
       {"lp_pool1d", signals,
@@ -116,13 +106,9 @@ std::vector<Functional> functionals() {
       {"adaptive_avg_pool1d", signals,
        [](const Tensor& x) { return F::adaptive_avg_pool1d(x, F::AdaptiveAvgPool1dFuncOptions(3)); }},
       {"adaptive_avg_pool2d", images,
-       [](const Tensor& x) {
-         return F::adaptive_avg_pool2d(x, F::AdaptiveAvgPool2dFuncOptions({2, 3}));
-       }},
+       [](const Tensor& x) { return F::adaptive_avg_pool2d(x, F::AdaptiveAvgPool2dFuncOptions({2, 3})); }},
       {"adaptive_max_pool2d", images,
-       [](const Tensor& x) {
-         return F::adaptive_max_pool2d(x, F::AdaptiveMaxPool2dFuncOptions({2, 2}));
-       }},
+       [](const Tensor& x) { return F::adaptive_max_pool2d(x, F::AdaptiveMaxPool2dFuncOptions({2, 2})); }},
       {"multilabel_soft_margin_loss", tokens,
        [](const Tensor& x) {
          return F::multilabel_soft_margin_loss(x, (x > 0).to(x.dtype()),
@@ -148,9 +134,7 @@ std::vector<Functional> functionals() {
              F::BinaryCrossEntropyFuncOptions().weight(torch::arange(6, torch::kDouble)).reduction(torch::kNone));
        }},
       {"conv_transpose1d", signals,
-       [](const Tensor& x) {
-         return F::conv_transpose1d(x, torch::ones({4, 2, 3}, torch::kDouble));
-       }},
+       [](const Tensor& x) { return F::conv_transpose1d(x, torch::ones({4, 2, 3}, torch::kDouble)); }},
       {"prelu", signals, [](const Tensor& x) { return F::prelu(x, torch::arange(4, torch::kDouble)); }},
   };
 }
@@ -170,9 +154,7 @@ std::vector<Functional> refused_functionals() {
        }},
       {"[nested_tensor.col2im]",
        {{8, 4}, {8, 4}},
-       [](const Tensor& x) {
-         return F::fold(x, F::FoldFuncOptions({3, 3}, {2, 2}));
-       }},
+       [](const Tensor& x) { return F::fold(x, F::FoldFuncOptions({3, 3}, {2, 2})); }},
       {"[nested_tensor.triplet_margin_loss] expected elements of ragged dimensions and one static last one", signals,
        [](const Tensor& x) {
          return F::triplet_margin_loss(x, x * 2, x.square(), F::TripletMarginLossFuncOptions().reduction(torch::kNone));

@@ -10,10 +10,10 @@
 #include <ATen/autocast_mode.h>
 #include <torch/nn.h>
 
+#include <danling/core/error.hpp>
+
 #include <nested/called_operators.hpp>
 #include <nested/element_checks.hpp>
-
-#include <danling/core/error.hpp>
 
 namespace nested_fused {
 namespace {

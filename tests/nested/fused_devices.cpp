@@ -10,11 +10,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn.h>
 
+#include <danling/core/error.hpp>
+
 #include <nested/called_operators.hpp>
 #include <nested/element_checks.hpp>
 #include <support/cuda.hpp>
-
-#include <danling/core/error.hpp>
 
 namespace nested_fused_devices {
 namespace {

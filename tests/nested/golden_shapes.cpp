@@ -5,12 +5,13 @@
 #include <set>
 #include <string>
 
-#include <torch/torch.h>
 #include <nlohmann/json.hpp>
 
-#include <support/catch.hpp>
+#include <torch/torch.h>
 
 #include <danling/tensors/nested_tensor.hpp>
+
+#include <support/catch.hpp>
 
 namespace nested_golden_shapes {
 namespace {
@@ -45,121 +46,46 @@ const std::map<std::string, GoldenOperation>& golden_operations() {
       {"last", [](const auto& x) { return x[-1]; }},
       {"batch_slice", [](const auto& x) { return x.index({Slice(None, 2)}); }},
       {"batch_step", [](const auto& x) { return x.index({Slice(None, None, 2)}); }},
-      {"batch_list",
-       [](const auto& x) {
-         return x.index({torch::tensor({x.batch_size() - 1, std::int64_t{0}})});
-       }},
-      {"batch_tensor",
-       [](const auto& x) {
-         return x.index({torch::tensor({0, 0})});
-       }},
-      {"slice_from",
-       [](const auto& x) {
-         return x.index({Slice(), Slice(1)});
-       }},
-      {"slice_to",
-       [](const auto& x) {
-         return x.index({Slice(), Slice(None, -1)});
-       }},
-      {"slice_last",
-       [](const auto& x) {
-         return x.index({Slice(), Slice(-2)});
-       }},
-      {"slice_step",
-       [](const auto& x) {
-         return x.index({Slice(), Slice(None, None, 2)});
-       }},
-      {"slice_both",
-       [](const auto& x) {
-         return x.index({Slice(), Slice(1), Slice(None, 2)});
-       }},
-      {"slice_ellipsis",
-       [](const auto& x) {
-         return x.index({Ellipsis, Slice(None, 2)});
-       }},
-      {"position_last",
-       [](const auto& x) {
-         return x.index({Ellipsis, 0});
-       }},
-      {"new_dim",
-       [](const auto& x) {
-         return x.index({Slice(), None});
-       }},
+      {"batch_list", [](const auto& x) { return x.index({torch::tensor({x.batch_size() - 1, std::int64_t{0}})}); }},
+      {"batch_tensor", [](const auto& x) { return x.index({torch::tensor({0, 0})}); }},
+      {"slice_from", [](const auto& x) { return x.index({Slice(), Slice(1)}); }},
+      {"slice_to", [](const auto& x) { return x.index({Slice(), Slice(None, -1)}); }},
+      {"slice_last", [](const auto& x) { return x.index({Slice(), Slice(-2)}); }},
+      {"slice_step", [](const auto& x) { return x.index({Slice(), Slice(None, None, 2)}); }},
+      {"slice_both", [](const auto& x) { return x.index({Slice(), Slice(1), Slice(None, 2)}); }},
+      {"slice_ellipsis", [](const auto& x) { return x.index({Ellipsis, Slice(None, 2)}); }},
+      {"position_last", [](const auto& x) { return x.index({Ellipsis, 0}); }},
+      {"new_dim", [](const auto& x) { return x.index({Slice(), None}); }},
       {"mask_values", [](const auto& x) { return x.index({x > 3}); }},
       {"mask_padded", [](const auto& x) { return x.index({x.tensor() > 3}); }},
       {"transpose", [](const auto& x) { return x.transpose(1, 2); }},
-      {"permute",
-       [](const auto& x) {
-         return x.permute({0, 3, 1, 2});
-       }},
-      {"permute_ragged",
-       [](const auto& x) {
-         return x.permute({0, 2, 1, 3});
-       }},
+      {"permute", [](const auto& x) { return x.permute({0, 3, 1, 2}); }},
+      {"permute_ragged", [](const auto& x) { return x.permute({0, 2, 1, 3}); }},
       {"mT", [](const auto& x) { return x.mT(); }},
       {"unsqueeze_1", [](const auto& x) { return x.unsqueeze(1); }},
       {"unsqueeze_last", [](const auto& x) { return x.unsqueeze(-1); }},
       {"squeeze", [](const auto& x) { return x.unsqueeze(2).squeeze(2); }},
-      {"unflatten",
-       [](const auto& x) {
-         return x.unflatten(2, {2, 2});
-       }},
-      {"view",
-       [](const auto& x) {
-         return x.view({x.batch_size(), -1, 2, 2});
-       }},
-      {"reshape",
-       [](const auto& x) {
-         return x.reshape({x.batch_size(), -1});
-       }},
+      {"unflatten", [](const auto& x) { return x.unflatten(2, {2, 2}); }},
+      {"view", [](const auto& x) { return x.view({x.batch_size(), -1, 2, 2}); }},
+      {"reshape", [](const auto& x) { return x.reshape({x.batch_size(), -1}); }},
       {"flatten", [](const auto& x) { return x.flatten(1); }},
       {"flip_1", [](const auto& x) { return x.flip({1}); }},
       {"flip_last", [](const auto& x) { return x.flip({-1}); }},
       {"roll_1", [](const auto& x) { return x.roll(1, 1); }},
       {"roll_last", [](const auto& x) { return x.roll(-2, x.dim() - 1); }},
-      {"rot90",
-       [](const auto& x) {
-         return x.rot90(1, {1, 2});
-       }},
-      {"cat_0",
-       [](const auto& x) {
-         return torch::cat({x, x}, 0);
-       }},
-      {"cat_1",
-       [](const auto& x) {
-         return torch::cat({x, x}, 1);
-       }},
-      {"cat_last",
-       [](const auto& x) {
-         return torch::cat({x, x}, -1);
-       }},
-      {"stack_1",
-       [](const auto& x) {
-         return torch::stack({x, x}, 1);
-       }},
-      {"stack_2",
-       [](const auto& x) {
-         return torch::stack({x, x}, 2);
-       }},
-      {"hstack",
-       [](const auto& x) {
-         return torch::hstack({x, x});
-       }},
+      {"rot90", [](const auto& x) { return x.rot90(1, {1, 2}); }},
+      {"cat_0", [](const auto& x) { return torch::cat({x, x}, 0); }},
+      {"cat_1", [](const auto& x) { return torch::cat({x, x}, 1); }},
+      {"cat_last", [](const auto& x) { return torch::cat({x, x}, -1); }},
+      {"stack_1", [](const auto& x) { return torch::stack({x, x}, 1); }},
+      {"stack_2", [](const auto& x) { return torch::stack({x, x}, 2); }},
+      {"hstack", [](const auto& x) { return torch::hstack({x, x}); }},
       {"narrow", [](const auto& x) { return x.narrow(1, 0, 1); }},
-      {"pad_last",
-       [](const auto& x) {
-         return torch::constant_pad_nd(x, {1, 2}, 9);
-       }},
-      {"pad_two",
-       [](const auto& x) {
-         return torch::constant_pad_nd(x, {0, 1, 2, 0}, 9);
-       }},
+      {"pad_last", [](const auto& x) { return torch::constant_pad_nd(x, {1, 2}, 9); }},
+      {"pad_two", [](const auto& x) { return torch::constant_pad_nd(x, {0, 1, 2, 0}, 9); }},
       {"chunk_1", [](const auto& x) { return x.chunk(2, 1)[0]; }},
       {"chunk_last", [](const auto& x) { return x.chunk(2, -1)[1]; }},
-      {"expand",
-       [](const auto& x) {
-         return x.unsqueeze(2).expand({-1, -1, 3, -1});
-       }},
+      {"expand", [](const auto& x) { return x.unsqueeze(2).expand({-1, -1, 3, -1}); }},
       {"diff_last", [](const auto& x) { return x.diff(1, -1); }},
       {"nested_like", [](const auto& x) -> at::Tensor { return x.nested_like(x.tensor() + 1); }},
       {"from_mask", [](const auto& x) -> at::Tensor { return NestedTensor::from_tensor_mask(x.tensor(), x.mask()); }},

@@ -1,9 +1,9 @@
 // Shapes that change in place, writing along static dimensions, and modules of sequences that come first.
 #include <torch/nn.h>
 
-#include "nested/nested_tests.hpp"
-
 #include <danling/core/error.hpp>
+
+#include "nested/nested_tests.hpp"
 
 namespace nested_in_place {
 namespace {
@@ -53,12 +53,8 @@ TEST_CASE("NestedTensor: positions are repeated and written by numbers", "[neste
        [](const Tensor& x) { return x.scatter(1, torch::zeros_like(x, torch::kLong), x); }},
       {"broadcast_to",
        {{3, 1}, {2, 1}},
-       [](const Tensor& x) {
-         return x.broadcast_to({2, 3, 4});
-       },
-       [](const Tensor& x) {
-         return x.expand({-1, 4});
-       }},
+       [](const Tensor& x) { return x.broadcast_to({2, 3, 4}); },
+       [](const Tensor& x) { return x.expand({-1, 4}); }},
   });
   const NestedTensor x(random_elements(place_tokens));
   const Tensor row = torch::arange(8, torch::kDouble);

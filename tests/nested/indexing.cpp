@@ -1,7 +1,7 @@
 // Reading and writing nested tensors by indices and masks.
-#include "nested/nested_tests.hpp"
-
 #include <danling/core/error.hpp>
+
+#include "nested/nested_tests.hpp"
 
 namespace nested_indexing {
 namespace {
@@ -58,9 +58,7 @@ TEST_CASE("NestedTensor: indices of the batch give elements", "[nested]") {
   }
   check_same(
       random_elements(index_tokens), {},
-      [](const NestedTensor& x) {
-        return parts_of(x.index({Slice(2), Slice(1), 3}));
-      },
+      [](const NestedTensor& x) { return parts_of(x.index({Slice(2), Slice(1), 3})); },
       [](const std::vector<Tensor>& all) {
         return std::vector<Tensor>{all[2].slice(0, 1).select(1, 3), all[3].slice(0, 1).select(1, 3)};
       });
@@ -83,8 +81,7 @@ TEST_CASE("NestedTensor: masks choose values of each sequence", "[nested]") {
       }
       return out;
     };
-    check_same(
-        random_elements(shapes), {}, [](const NestedTensor& x) { return parts_of(x.index({x > 0})); }, expected);
+    check_same(random_elements(shapes), {}, [](const NestedTensor& x) { return parts_of(x.index({x > 0})); }, expected);
     check_same(
         random_elements(shapes), {}, [](const NestedTensor& x) { return parts_of(x.index({x.tensor() > 0})); },
         expected);
@@ -107,35 +104,17 @@ TEST_CASE("NestedTensor: masks choose values of each sequence", "[nested]") {
 TEST_CASE("NestedTensor: indices of static dimensions and gather keep the sequences", "[nested]") {
   const Tensor columns = torch::tensor({5, 0, 5});
   nested_tests::check_cases({
-      {"index", index_tokens,
-       [=](const Tensor& x) {
-         return x.index({Ellipsis, columns});
-       },
-       [=](const Tensor& x) {
-         return x.index({Slice(), columns});
-       }},
+      {"index", index_tokens, [=](const Tensor& x) { return x.index({Ellipsis, columns}); },
+       [=](const Tensor& x) { return x.index({Slice(), columns}); }},
       {"index of two dimensions", index_tokens,
-       [=](const Tensor& x) {
-         return x.index({Ellipsis, columns.view({3, 1})});
-       },
-       [=](const Tensor& x) {
-         return x.index({Slice(), columns.view({3, 1})});
-       }},
-      {"mask", index_images,
-       [](const Tensor& x) {
-         return x.index({Ellipsis, torch::tensor({false, true})});
-       },
-       [](const Tensor& x) {
-         return x.index({Ellipsis, torch::tensor({false, true})});
-       }},
+       [=](const Tensor& x) { return x.index({Ellipsis, columns.view({3, 1})}); },
+       [=](const Tensor& x) { return x.index({Slice(), columns.view({3, 1})}); }},
+      {"mask", index_images, [](const Tensor& x) { return x.index({Ellipsis, torch::tensor({false, true})}); },
+       [](const Tensor& x) { return x.index({Ellipsis, torch::tensor({false, true})}); }},
       {"positions",
        {{3, 2}, {4, 2}},
-       [](const Tensor& x) {
-         return x.index({Slice(), torch::tensor({2, -1})});
-       },
-       [](const Tensor& x) {
-         return x.index({torch::tensor({2, -1})});
-       }},
+       [](const Tensor& x) { return x.index({Slice(), torch::tensor({2, -1})}); },
+       [](const Tensor& x) { return x.index({torch::tensor({2, -1})}); }},
   });
   const auto index_of = [](const Tensor& part, std::int64_t size) {
     return torch::arange(part.numel()).view(part.sizes()).remainder(std::max<std::int64_t>(size, 1));
@@ -176,28 +155,19 @@ TEST_CASE("NestedTensor: what is written by an index stands in the elements", "[
       {"element", [](NestedTensor& x) { x[2].fill_(3); }, [](auto& e) { e[2].fill_(3); }},
       {"element by select", [](NestedTensor& x) { x.select(0, 0).zero_(); }, [](auto& e) { e[0].zero_(); }},
       {"element by index_put_", [](NestedTensor& x) { x.index_put_({2}, 7); }, [](auto& e) { e[2].fill_(7); }},
-      {"part of an element",
-       [](NestedTensor& x) {
-         x.index_put_({2, Slice(1, 3)}, 7);
-       },
+      {"part of an element", [](NestedTensor& x) { x.index_put_({2, Slice(1, 3)}, 7); },
        [](auto& e) { e[2].slice(0, 1, 3).fill_(7); }},
       {"elements", [](NestedTensor& x) { x.index_put_({Slice(0, 3)}, 5); },
        [](auto& e) { e[0].fill_(5), e[2].fill_(5); }},
       {"every other element", [](NestedTensor& x) { x.index_put_({Slice(0, 4, 2)}, 5); },
        [](auto& e) { e[0].fill_(5), e[2].fill_(5); }},
-      {"tokens",
-       [](NestedTensor& x) {
-         x.index_put_({Slice(), Slice(1)}, 5);
-       },
+      {"tokens", [](NestedTensor& x) { x.index_put_({Slice(), Slice(1)}, 5); },
        [](auto& e) {
          for (Tensor& part : e) {
            part.slice(0, 1).fill_(5);
          }
        }},
-      {"last tokens",
-       [=](NestedTensor& x) {
-         x.index_put_({Slice(), Slice(-1)}, row);
-       },
+      {"last tokens", [=](NestedTensor& x) { x.index_put_({Slice(), Slice(-1)}, row); },
        [=](auto& e) {
          for (Tensor& part : e) {
            part.slice(0, -1).copy_(row.expand({std::min<std::int64_t>(part.size(0), 1), 8}));
@@ -212,28 +182,20 @@ TEST_CASE("NestedTensor: what is written by an index stands in the elements", "[
            part.slice(0, 1).mul_(3);
          }
        }},
-      {"features",
-       [](NestedTensor& x) {
-         x.index_put_({Ellipsis, Slice(2, 4)}, 5);
-       },
+      {"features", [](NestedTensor& x) { x.index_put_({Ellipsis, Slice(2, 4)}, 5); },
        [](auto& e) {
          for (Tensor& part : e) {
            part.slice(1, 2, 4).fill_(5);
          }
        }},
-      {"one feature",
-       [](NestedTensor& x) {
-         x.index_put_({Ellipsis, 3}, 5);
-       },
+      {"one feature", [](NestedTensor& x) { x.index_put_({Ellipsis, 3}, 5); },
        [](auto& e) {
          for (Tensor& part : e) {
            part.select(1, 3).fill_(5);
          }
        }},
       {"chosen features",
-       [](NestedTensor& x) {
-         x.index_put_({Ellipsis, torch::tensor({3, 4})}, torch::tensor(5.0, torch::kDouble));
-       },
+       [](NestedTensor& x) { x.index_put_({Ellipsis, torch::tensor({3, 4})}, torch::tensor(5.0, torch::kDouble)); },
        [](auto& e) {
          for (Tensor& part : e) {
            part.slice(1, 3, 5).fill_(5);
@@ -251,49 +213,24 @@ TEST_CASE("NestedTensor: what is written by an index stands in the elements", "[
            part.masked_fill_(part > 0, 0);
          }
        }},
-      {"listed elements",
-       [](NestedTensor& x) {
-         x.index_put_({torch::tensor({3, 0})}, 1);
-       },
+      {"listed elements", [](NestedTensor& x) { x.index_put_({torch::tensor({3, 0})}, 1); },
        [](auto& e) { e[3].fill_(1), e[0].fill_(1); }},
-      {"masked elements",
-       [](NestedTensor& x) {
-         x.index_put_({torch::tensor({false, false, true, true})}, 1);
-       },
+      {"masked elements", [](NestedTensor& x) { x.index_put_({torch::tensor({false, false, true, true})}, 1); },
        [](auto& e) { e[3].fill_(1), e[2].fill_(1); }},
-      {"a slice changed later",
-       [](NestedTensor& x) {
-         x.index({Slice(), Slice(1)}).mul_(2);
-       },
+      {"a slice changed later", [](NestedTensor& x) { x.index({Slice(), Slice(1)}).mul_(2); },
        [](auto& e) {
          for (Tensor& part : e) {
            part.slice(0, 1).mul_(2);
          }
        }},
-      {"set: element of another length",
-       [](NestedTensor& x) {
-         x.set(1, torch::ones({2, 8}));
-       },
-       [](auto& e) {
-         e[1] = torch::ones({2, 8}, torch::kDouble);
-       }},
-      {"set: element",
-       [](NestedTensor& x) {
-         x.set(-1, torch::ones({1, 8}));
-       },
-       [](auto& e) { e[3].fill_(1); }},
-      {"set: first tokens",
-       [=](NestedTensor& x) {
-         x.set({Slice(2, 4), 0}, row);
-       },
+      {"set: element of another length", [](NestedTensor& x) { x.set(1, torch::ones({2, 8})); },
+       [](auto& e) { e[1] = torch::ones({2, 8}, torch::kDouble); }},
+      {"set: element", [](NestedTensor& x) { x.set(-1, torch::ones({1, 8})); }, [](auto& e) { e[3].fill_(1); }},
+      {"set: first tokens", [=](NestedTensor& x) { x.set({Slice(2, 4), 0}, row); },
        [=](auto& e) { e[2][0].copy_(row), e[3][0].copy_(row); }},
       {"set: elements",
-       [](NestedTensor& x) {
-         x.set({Slice(0, 2)}, NestedTensor({torch::ones({4, 8}), torch::ones({1, 8})}));
-       },
-       [](auto& e) {
-         e[0] = torch::ones({4, 8}, torch::kDouble), e[1] = torch::ones({1, 8}, torch::kDouble);
-       }},
+       [](NestedTensor& x) { x.set({Slice(0, 2)}, NestedTensor({torch::ones({4, 8}), torch::ones({1, 8})})); },
+       [](auto& e) { e[0] = torch::ones({4, 8}, torch::kDouble), e[1] = torch::ones({1, 8}, torch::kDouble); }},
   };
   for (const WriteCase& one : cases) {
     INFO(one.name);

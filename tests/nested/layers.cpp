@@ -1,10 +1,10 @@
 // Layers and losses of tokens and of sequences: embedding bags, cells, bilinear, dropout of channels, ctc_loss.
 #include <torch/nn.h>
 
+#include <danling/core/error.hpp>
+
 #include "nested/element_checks.hpp"
 #include "nested/nested_tests.hpp"
-
-#include <danling/core/error.hpp>
 
 namespace nested_layers {
 namespace {

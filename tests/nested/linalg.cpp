@@ -1,8 +1,8 @@
 // Sums of products, distances, norms and complex values of nested tensors.
+#include <danling/core/error.hpp>
+
 #include "nested/element_checks.hpp"
 #include "nested/nested_tests.hpp"
-
-#include <danling/core/error.hpp>
 
 namespace nested_linalg {
 namespace {
@@ -118,14 +118,8 @@ TEST_CASE("einsum: an ellipsis stands for the dimensions without a letter", "[ne
       INFO(equation);
       const std::string own = equation[0] == 'b' ? "...d,de->...e" : equation;
       check_like_each_element(
-          {random_leaves(shapes)},
-          [&](const Elements& at) {
-            return torch::einsum(equation, {at[0], weight[0]});
-          },
-          [&](const Elements& at) {
-            return torch::einsum(own, {at[0], weight[0]});
-          },
-          {weight[0]});
+          {random_leaves(shapes)}, [&](const Elements& at) { return torch::einsum(equation, {at[0], weight[0]}); },
+          [&](const Elements& at) { return torch::einsum(own, {at[0], weight[0]}); }, {weight[0]});
     }
     const auto scaled = [&](const Elements& at) { return torch::einsum("...d,...d->...d", {at[0], weight[1]}); };
     check_like_each_element({random_leaves(shapes)}, scaled, scaled, {weight[1]});

@@ -1,7 +1,7 @@
 // Losses of nested tensors: those of all valid positions, whatever the padding of plain targets holds.
-#include <nested/per_element.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/per_element.hpp>
 
 namespace nested_losses {
 namespace {

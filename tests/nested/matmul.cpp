@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
-#include <nested/element_checks.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/element_checks.hpp>
 
 namespace nested_matmul {
 namespace {
@@ -37,60 +37,16 @@ TEST_CASE("matmul: nested times nested is the product of each two elements", "[n
   for (const auto& lengths : product_lengths) {
     const auto of = [&](auto function) { return with_lengths(lengths, function); };
     const std::vector<ProductCase> cases = {
-        {"tokens times columns", of([](auto l) {
-           return Shape{l, 4};
-         }),
-         of([](auto l) {
-           return Shape{4, l};
-         })},
-        {"scores times tokens", of([](auto l) {
-           return Shape{l, l};
-         }),
-         of([](auto l) {
-           return Shape{l, 3};
-         })},
-        {"over the length", of([](auto l) {
-           return Shape{4, l};
-         }),
-         of([](auto l) {
-           return Shape{l, 3};
-         })},
-        {"other lengths", of([](auto l) {
-           return Shape{l, 4};
-         }),
-         of([](auto l) {
-           return Shape{4, 2 * l + 1};
-         })},
-        {"heads", of([](auto l) {
-           return Shape{2, l, 4};
-         }),
-         of([](auto l) {
-           return Shape{2, 4, l};
-         })},
-        {"heads over the length", of([](auto l) {
-           return Shape{2, l, l};
-         }),
-         of([](auto l) {
-           return Shape{2, l, 3};
-         })},
-        {"one head for all", of([](auto l) {
-           return Shape{3, l, 4};
-         }),
-         of([](auto l) {
-           return Shape{1, 4, l};
-         })},
-        {"matrices of tokens", of([](auto l) {
-           return Shape{l, 2, 4};
-         }),
-         of([](auto l) {
-           return Shape{l, 4, 3};
-         })},
-        {"two dimensions of heads", of([](auto l) {
-           return Shape{2, 2, l, 4};
-         }),
-         of([](auto l) {
-           return Shape{2, 2, 4, l};
-         })},
+        {"tokens times columns", of([](auto l) { return Shape{l, 4}; }), of([](auto l) { return Shape{4, l}; })},
+        {"scores times tokens", of([](auto l) { return Shape{l, l}; }), of([](auto l) { return Shape{l, 3}; })},
+        {"over the length", of([](auto l) { return Shape{4, l}; }), of([](auto l) { return Shape{l, 3}; })},
+        {"other lengths", of([](auto l) { return Shape{l, 4}; }), of([](auto l) { return Shape{4, 2 * l + 1}; })},
+        {"heads", of([](auto l) { return Shape{2, l, 4}; }), of([](auto l) { return Shape{2, 4, l}; })},
+        {"heads over the length", of([](auto l) { return Shape{2, l, l}; }), of([](auto l) { return Shape{2, l, 3}; })},
+        {"one head for all", of([](auto l) { return Shape{3, l, 4}; }), of([](auto l) { return Shape{1, 4, l}; })},
+        {"matrices of tokens", of([](auto l) { return Shape{l, 2, 4}; }), of([](auto l) { return Shape{l, 4, 3}; })},
+        {"two dimensions of heads", of([](auto l) { return Shape{2, 2, l, 4}; }),
+         of([](auto l) { return Shape{2, 2, 4, l}; })},
     };
     for (const ProductCase& one : cases) {
       INFO(one.name << ", " << lengths.size() << " elements from length " << lengths.front());
@@ -149,18 +105,9 @@ TEST_CASE("baddbmm: adds to the product of each two elements", "[nested][matmul]
   using Shape = std::vector<std::int64_t>;
   for (const auto& [beta, alpha] : std::vector<std::pair<double, double>>{{1, 1}, {0.5, 2}, {0, 3}}) {
     check_like_each_element(
-        {random_leaves(with_lengths(lengths,
-                                    [](auto l) {
-                                      return Shape{l, l};
-                                    })),
-         random_leaves(with_lengths(lengths,
-                                    [](auto l) {
-                                      return Shape{l, 4};
-                                    })),
-         random_leaves(with_lengths(lengths,
-                                    [](auto l) {
-                                      return Shape{4, l};
-                                    }))},
+        {random_leaves(with_lengths(lengths, [](auto l) { return Shape{l, l}; })),
+         random_leaves(with_lengths(lengths, [](auto l) { return Shape{l, 4}; })),
+         random_leaves(with_lengths(lengths, [](auto l) { return Shape{4, l}; }))},
         [beta = beta, alpha = alpha](const Elements& inputs) {
           return torch::baddbmm(inputs[0], inputs[1], inputs[2], beta, alpha);
         },

@@ -1,10 +1,10 @@
 // Mistakes of newcomers: each has an error that shows what differs and names the way out.
 #include <torch/torch.h>
 
-#include <support/catch.hpp>
-
 #include <danling/core/error.hpp>
 #include <danling/tensors/nested_tensor.hpp>
+
+#include <support/catch.hpp>
 
 namespace nested_mistakes {
 namespace {

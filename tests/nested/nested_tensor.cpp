@@ -1,15 +1,16 @@
 // NestedTensor: construction, its views, and operators per token with their gradients.
+#include <danling/tensors/nested_tensor.hpp>
+
 #include <sstream>
 #include <vector>
 
 #include <torch/nn.h>
 #include <torch/torch.h>
 
-#include <support/catch.hpp>
-
 #include <danling/core/error.hpp>
 #include <danling/tensors/any_value.hpp>
-#include <danling/tensors/nested_tensor.hpp>
+
+#include <support/catch.hpp>
 
 namespace nested_tensor_tests {
 namespace {

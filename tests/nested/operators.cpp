@@ -1,16 +1,16 @@
 // The guide's table of operators: made from the table that registers them, so that it says what happens.
+#include "tensors/nested/operators.hpp"
+
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 #include <string>
 
-#include <support/catch.hpp>
-
 #include <danling/core/format.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/nested/operators.hpp"
+#include <support/catch.hpp>
 
 namespace nested_operators {
 namespace {
@@ -109,8 +109,7 @@ TEST_CASE("NestedTensor: the guide's table of operators is that of the kernels",
   std::ifstream file(path);
   std::ostringstream written;
   written << file.rdbuf();
-  INFO("after a change: DANLING_WRITE_DOCS=1 test_nested \""
-       << "NestedTensor: the guide's table*\"");
+  INFO("after a change: DANLING_WRITE_DOCS=1 test_nested \"" << "NestedTensor: the guide's table*\"");
   CHECK((written.str() == page));
 }
 

@@ -7,9 +7,9 @@
 
 #include <torch/torch.h>
 
-#include <support/catch.hpp>
-
 #include <danling/tensors/nested_tensor.hpp>
+
+#include <support/catch.hpp>
 
 namespace per_element {
 

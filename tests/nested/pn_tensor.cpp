@@ -1,11 +1,12 @@
 // PNTensor: a tensor that collation makes a NestedTensor of.
+#include <danling/tensors/pn_tensor.hpp>
+
 #include <torch/nn.h>
 #include <torch/torch.h>
 
-#include <support/catch.hpp>
-
 #include <danling/core/error.hpp>
-#include <danling/tensors/pn_tensor.hpp>
+
+#include <support/catch.hpp>
 
 namespace nested_pn_tensor {
 namespace {

@@ -25,40 +25,25 @@ TEST_CASE("flatten: a static dimension in front of a ragged one is merged elemen
 TEST_CASE("reshape: sizes that begin with the batch are the tensor's where an element has that size too",
           "[nested][random]") {
   check_per_element(
-      random_elements({{3, 2}, {3, 1}, {3, 5}}), {},
-      [](const Tensor& x) {
-        return x.reshape({3, -1});
-      },
+      random_elements({{3, 2}, {3, 1}, {3, 5}}), {}, [](const Tensor& x) { return x.reshape({3, -1}); },
       [](const Tensor& x) { return x.flatten(); });
   check_per_element(
-      random_elements({{1, 1}}), {},
-      [](const Tensor& x) {
-        return x.reshape({1, -1});
-      },
+      random_elements({{1, 1}}), {}, [](const Tensor& x) { return x.reshape({1, -1}); },
       [](const Tensor& x) { return x.flatten(); });
 }
 
 TEST_CASE("reshape: a static size of 0 gives no other sizes", "[nested][random]") {
   check_per_element(
-      random_elements({{4, 0}, {1, 0}}), {},
-      [](const Tensor& x) {
-        return x.reshape({2, 4, 0, 3});
-      },
-      [](const Tensor& x) {
-        return x.reshape({x.size(0), 0, 3});
-      });
+      random_elements({{4, 0}, {1, 0}}), {}, [](const Tensor& x) { return x.reshape({2, 4, 0, 3}); },
+      [](const Tensor& x) { return x.reshape({x.size(0), 0, 3}); });
   CHECK(matrices({{4, 0}, {1, 0}}).reshape({2, 4, -1}).sizes() == at::IntArrayRef({2, 4, 0}));
 }
 
 TEST_CASE("unflatten: a static size of 1 leaves the ragged dimension behind it alone", "[nested][random]") {
   check_per_element(
       random_elements({{1, 2}, {1, 4}}), {.ragged_dims = {{1}}},
-      [](const Tensor& x) {
-        return x.unflatten(1, at::IntArrayRef({1, -1}));
-      },
-      [](const Tensor& x) {
-        return x.unflatten(0, at::IntArrayRef({1, -1}));
-      });
+      [](const Tensor& x) { return x.unflatten(1, at::IntArrayRef({1, -1})); },
+      [](const Tensor& x) { return x.unflatten(0, at::IntArrayRef({1, -1})); });
 }
 
 TEST_CASE("reductions: without the length in front of it, the batch comes first in all of them", "[nested][random]") {
@@ -139,17 +124,11 @@ void check_change(const std::vector<Sizes>& shapes, const std::function<void(Ten
 }
 
 TEST_CASE("views: what is written to a view that had to be a copy is written to the tensor", "[nested][random]") {
-  check_change(
-      twice_ragged, [](Tensor x) { x.mT().mul_(2); }, [](Tensor x) { x.mT().mul_(2); });
+  check_change(twice_ragged, [](Tensor x) { x.mT().mul_(2); }, [](Tensor x) { x.mT().mul_(2); });
   check_change(
       {{2, 3}, {2, 5}}, [](Tensor x) { x.flatten(1, 2).slice(1, 0, 4).fill_(9); },
       [](Tensor x) { x.flatten().slice(0, 0, 4).fill_(9); });
-  check_change(
-      {{2, 3}, {4, 3}},
-      [](Tensor x) {
-        x.view({2, -1}).fill_(9);
-      },
-      [](Tensor x) { x.view({-1}).fill_(9); });
+  check_change({{2, 3}, {4, 3}}, [](Tensor x) { x.view({2, -1}).fill_(9); }, [](Tensor x) { x.view({-1}).fill_(9); });
 }
 
 TEST_CASE("views: what is written to a view of a slice is written to the tensor", "[nested][random]") {
@@ -157,13 +136,8 @@ TEST_CASE("views: what is written to a view of a slice is written to the tensor"
       {{4, 3}, {2, 3}}, [](Tensor x) { x.slice(1, 0, 2).slice(2, 1).fill_(9); },
       [](Tensor x) { x.slice(0, 0, 2).slice(1, 1).fill_(9); });
   check_change(
-      {{4, 3}, {2, 3}},
-      [](Tensor x) {
-        x.index_put_({Slice(), Slice(0, 2), 1}, 9);
-      },
-      [](Tensor x) {
-        x.index_put_({Slice(0, 2), 1}, 9);
-      });
+      {{4, 3}, {2, 3}}, [](Tensor x) { x.index_put_({Slice(), Slice(0, 2), 1}, 9); },
+      [](Tensor x) { x.index_put_({Slice(0, 2), 1}, 9); });
   check_change(
       {{4, 3}, {2, 3}}, [](Tensor x) { x.slice(1, 1).transpose(1, 2).narrow(1, 0, 2).mul_(3); },
       [](Tensor x) { x.slice(0, 1).transpose(0, 1).narrow(0, 0, 2).mul_(3); });

@@ -210,13 +210,8 @@ inline void stack(Program& p) {
     return;
   }
   p.apply(
-      call("stack", {dim}),
-      [=](const Tensor& t) {
-        return torch::stack({t, t + 1}, dim + 1);
-      },
-      [=](const Tensor& t, std::int64_t) {
-        return torch::stack({t, t + 1}, dim);
-      });
+      call("stack", {dim}), [=](const Tensor& t) { return torch::stack({t, t + 1}, dim + 1); },
+      [=](const Tensor& t, std::int64_t) { return torch::stack({t, t + 1}, dim); });
 }
 
 /// The batch is chosen from, or doubled.

@@ -9,7 +9,6 @@
 #include <nested/random_reductions.hpp>
 #include <nested/random_shapes.hpp>
 #include <nested/random_values.hpp>
-
 #include <support/catch.hpp>
 
 namespace random_programs {

@@ -2,9 +2,9 @@
 #include <atomic>
 #include <thread>
 
-#include <nested/per_element.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/per_element.hpp>
 
 #include "tensors/nested/segment_loops.hpp"
 

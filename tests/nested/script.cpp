@@ -1,16 +1,17 @@
 // NestedTensors in TorchScript, under autocast and anomaly detection, and in recomputed modules.
+#include <torch/script.h>
+
 #include <functional>
 #include <vector>
 
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/nn.h>
-#include <torch/script.h>
-
-#include <nested/element_checks.hpp>
 
 #include <danling/core/error.hpp>
 #include <danling/nn/recompute.hpp>
+
+#include <nested/element_checks.hpp>
 
 namespace nested_script {
 namespace {
@@ -120,10 +121,7 @@ TEST_CASE("autocast: operators of nested tensors alone have the types that those
       {"prod", [](const Tensor& x) { return torch::prod(x, -1); }},
       {"norm", [](const Tensor& x) { return torch::linalg_vector_norm(x, 2, {-1}); }},
       {"cumsum", [](const Tensor& x) { return torch::cumsum(x, -1); }},
-      {"cat",
-       [](const Tensor& x) {
-         return torch::cat({x, x.to(torch::kBFloat16)}, -1);
-       }},
+      {"cat", [](const Tensor& x) { return torch::cat({x, x.to(torch::kBFloat16)}, -1); }},
       {"add", [](const Tensor& x) { return x + x.to(torch::kBFloat16); }},
       {"layer_norm", [](const Tensor& x) { return torch::layer_norm(x, {4}); }}};
   for (const auto given : {torch::kFloat32, torch::kBFloat16}) {

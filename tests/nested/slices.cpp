@@ -1,9 +1,9 @@
 // Slices, splits, orders, joins and paddings of nested tensors, against each element by itself.
-#include "nested/nested_tests.hpp"
-
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
+
+#include "nested/nested_tests.hpp"
 
 namespace nested_slices {
 namespace {
@@ -33,48 +33,27 @@ TEST_CASE("NestedTensor: slices along the elements are per sequence", "[nested]"
     const Slice range = ranges[at];
     const std::string name = "slice " + std::to_string(at);
     for (const auto& shapes : {slice_tokens, slice_lists, slice_channels, slice_images, slice_same, slice_one}) {
-      cases.push_back({name + " first", shapes,
-                       [range](const Tensor& x) {
-                         return x.index({Slice(), range});
-                       },
+      cases.push_back({name + " first", shapes, [range](const Tensor& x) { return x.index({Slice(), range}); },
                        [range](const Tensor& x) { return x.index({range}); }});
-      cases.push_back({name + " last", shapes,
-                       [range](const Tensor& x) {
-                         return x.index({Ellipsis, range});
-                       },
-                       [range](const Tensor& x) {
-                         return x.index({Ellipsis, range});
-                       }});
+      cases.push_back({name + " last", shapes, [range](const Tensor& x) { return x.index({Ellipsis, range}); },
+                       [range](const Tensor& x) { return x.index({Ellipsis, range}); }});
     }
     cases.push_back({name + " sequence first", slice_tokens, [range](const Tensor& x) { return x.index({range}); },
                      [range](const Tensor& x) { return x.index({range}); }, false});
     cases.push_back({name + " of both", slice_images,
-                     [range](const Tensor& x) {
-                       return x.index({Slice(), range, range});
-                     },
-                     [range](const Tensor& x) {
-                       return x.index({range, range});
-                     }});
+                     [range](const Tensor& x) { return x.index({Slice(), range, range}); },
+                     [range](const Tensor& x) { return x.index({range, range}); }});
   }
   check_cases(cases);
 }
 
 TEST_CASE("NestedTensor: positions, new dimensions and narrow are those of each element", "[nested]") {
   check_cases({
-      {"None", slice_tokens,
-       [](const Tensor& x) {
-         return x.index({Slice(), None});
-       },
+      {"None", slice_tokens, [](const Tensor& x) { return x.index({Slice(), None}); },
        [](const Tensor& x) { return x.unsqueeze(0); }},
-      {"None last", slice_tokens,
-       [](const Tensor& x) {
-         return x.index({Ellipsis, None});
-       },
+      {"None last", slice_tokens, [](const Tensor& x) { return x.index({Ellipsis, None}); },
        [](const Tensor& x) { return x.unsqueeze(-1); }},
-      {"static position", slice_tokens,
-       [](const Tensor& x) {
-         return x.index({Ellipsis, 3});
-       },
+      {"static position", slice_tokens, [](const Tensor& x) { return x.index({Ellipsis, 3}); },
        [](const Tensor& x) { return x.select(1, 3); }},
       {"static position from the end", slice_channels, [](const Tensor& x) { return x.select(1, -1); },
        [](const Tensor& x) { return x.select(0, -1); }},
@@ -88,20 +67,10 @@ TEST_CASE("NestedTensor: positions, new dimensions and narrow are those of each 
        [](const Tensor& x) { return x.narrow(0, -2, 2); }},
       {"narrow static", slice_tokens, [](const Tensor& x) { return x.narrow(-1, 2, 3); },
        [](const Tensor& x) { return x.narrow(1, 2, 3); }},
-      {"index_select", slice_long,
-       [](const Tensor& x) {
-         return x.index_select(1, torch::tensor({2, 0, 2}));
-       },
-       [](const Tensor& x) {
-         return x.index_select(0, torch::tensor({2, 0, 2}));
-       }},
-      {"index_select static", slice_tokens,
-       [](const Tensor& x) {
-         return x.index_select(2, torch::tensor({2, 7}));
-       },
-       [](const Tensor& x) {
-         return x.index_select(1, torch::tensor({2, 7}));
-       }},
+      {"index_select", slice_long, [](const Tensor& x) { return x.index_select(1, torch::tensor({2, 0, 2})); },
+       [](const Tensor& x) { return x.index_select(0, torch::tensor({2, 0, 2})); }},
+      {"index_select static", slice_tokens, [](const Tensor& x) { return x.index_select(2, torch::tensor({2, 7})); },
+       [](const Tensor& x) { return x.index_select(1, torch::tensor({2, 7})); }},
       {"unsqueeze", slice_images, [](const Tensor& x) { return x.unsqueeze(2); },
        [](const Tensor& x) { return x.unsqueeze(1); }},
       {"unsqueeze from the end", slice_images, [](const Tensor& x) { return x.unsqueeze(-2); },
@@ -126,27 +95,14 @@ TEST_CASE("NestedTensor: positions, new dimensions and narrow are those of each 
        [](const Tensor& x) { return x; }},
       {"expand",
        {{3, 1}, {2, 1}},
-       [](const Tensor& x) {
-         return x.expand({-1, -1, 4});
-       },
-       [](const Tensor& x) {
-         return x.expand({-1, 4});
-       }},
+       [](const Tensor& x) { return x.expand({-1, -1, 4}); },
+       [](const Tensor& x) { return x.expand({-1, 4}); }},
       {"expand_as",
        {{3, 1}, {2, 1}},
-       [](const Tensor& x) {
-         return x.expand_as(torch::empty({2, 3, 4}));
-       },
-       [](const Tensor& x) {
-         return x.expand({-1, 4});
-       }},
-      {"repeat", slice_tokens,
-       [](const Tensor& x) {
-         return x.repeat({1, 2, 3});
-       },
-       [](const Tensor& x) {
-         return x.repeat({2, 3});
-       }},
+       [](const Tensor& x) { return x.expand_as(torch::empty({2, 3, 4})); },
+       [](const Tensor& x) { return x.expand({-1, 4}); }},
+      {"repeat", slice_tokens, [](const Tensor& x) { return x.repeat({1, 2, 3}); },
+       [](const Tensor& x) { return x.repeat({2, 3}); }},
       {"tile", slice_tokens, [](const Tensor& x) { return x.tile({2}); }, [](const Tensor& x) { return x.tile({2}); }},
   });
 }
@@ -174,13 +130,8 @@ TEST_CASE("NestedTensor: orders of positions are reversed and turned per sequenc
   }
   for (std::int64_t k = -2; k < 4; ++k) {
     for (const auto& shapes : {slice_tokens, slice_images}) {
-      cases.push_back({"rot90", shapes,
-                       [k](const Tensor& x) {
-                         return x.rot90(k, {1, 2});
-                       },
-                       [k](const Tensor& x) {
-                         return x.rot90(k, {0, 1});
-                       }});
+      cases.push_back({"rot90", shapes, [k](const Tensor& x) { return x.rot90(k, {1, 2}); },
+                       [k](const Tensor& x) { return x.rot90(k, {0, 1}); }});
     }
   }
   cases.push_back({"roll lists", slice_lists, [](const Tensor& x) { return x.roll(1); },
@@ -255,10 +206,7 @@ TEST_CASE("NestedTensor: cat and stack join batches, sequences and features", "[
     for (std::int64_t dim = 0; dim < rank; ++dim) {
       INFO("rank " << rank << ", dimension " << dim);
       check_same(
-          random_elements(shapes), {},
-          [&](const NestedTensor& x) {
-            return elements(torch::cat({x, x * 2}, dim + 1));
-          },
+          random_elements(shapes), {}, [&](const NestedTensor& x) { return elements(torch::cat({x, x * 2}, dim + 1)); },
           [&](const std::vector<Tensor>& parts) {
             std::vector<Tensor> out;
             for (const Tensor& part : parts) {
@@ -268,9 +216,7 @@ TEST_CASE("NestedTensor: cat and stack join batches, sequences and features", "[
           });
       check_same(
           random_elements(shapes), {},
-          [&](const NestedTensor& x) {
-            return elements(torch::stack({x, x * 2, x}, dim + 1));
-          },
+          [&](const NestedTensor& x) { return elements(torch::stack({x, x * 2, x}, dim + 1)); },
           [&](const std::vector<Tensor>& parts) {
             std::vector<Tensor> out;
             for (const Tensor& part : parts) {
@@ -280,10 +226,7 @@ TEST_CASE("NestedTensor: cat and stack join batches, sequences and features", "[
           });
     }
     check_same(
-        random_elements(shapes), {},
-        [&](const NestedTensor& x) {
-          return elements(torch::cat({x, x * 2}));
-        },
+        random_elements(shapes), {}, [&](const NestedTensor& x) { return elements(torch::cat({x, x * 2})); },
         [&](std::vector<Tensor> parts) {
           const std::size_t count = parts.size();
           for (std::size_t at = 0; at < count; ++at) {
@@ -294,9 +237,7 @@ TEST_CASE("NestedTensor: cat and stack join batches, sequences and features", "[
   }
   check_same(
       random_elements(slice_tokens), {},
-      [&](const NestedTensor& x) {
-        return elements(torch::cat({torch::ones({4, 2, 8}, torch::kDouble), x}, 1));
-      },
+      [&](const NestedTensor& x) { return elements(torch::cat({torch::ones({4, 2, 8}, torch::kDouble), x}, 1)); },
       [&](const std::vector<Tensor>& parts) {
         std::vector<Tensor> out;
         for (const Tensor& part : parts) {

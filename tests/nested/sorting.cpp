@@ -1,7 +1,7 @@
 // Scans, sorts, extremes with indices and products of nested tensors: those of each element.
-#include <nested/per_element.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/per_element.hpp>
 
 namespace nested_sorting {
 namespace {

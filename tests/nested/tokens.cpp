@@ -1,8 +1,8 @@
 // Single tokens by index tensors, where values are not zero, and writing to tokens.
+#include <danling/core/error.hpp>
+
 #include "nested/element_checks.hpp"
 #include "nested/nested_tests.hpp"
-
-#include <danling/core/error.hpp>
 
 namespace nested_tokens {
 namespace {

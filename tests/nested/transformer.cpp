@@ -5,9 +5,9 @@
 
 #include <torch/nn.h>
 
-#include <nested/element_checks.hpp>
-
 #include <danling/core/error.hpp>
+
+#include <nested/element_checks.hpp>
 
 namespace nested_transformer {
 namespace {

@@ -1,7 +1,7 @@
 // Reshaping and permuting nested tensors, against each element by itself.
-#include "nested/nested_tests.hpp"
-
 #include <danling/core/error.hpp>
+
+#include "nested/nested_tests.hpp"
 
 namespace nested_views {
 namespace {
@@ -58,19 +58,11 @@ TEST_CASE("NestedTensor: permutations of dimensions are those of each element", 
        [](const Tensor& x) { return x.swapaxes(0, 1); }},
       {"movedim", images, [](const Tensor& x) { return x.movedim(3, 1); },
        [](const Tensor& x) { return x.movedim(2, 0); }},
-      {"moveaxis", images,
-       [](const Tensor& x) {
-         return x.moveaxis({1, 3}, {2, 1});
-       },
-       [](const Tensor& x) {
-         return x.moveaxis({0, 2}, {1, 0});
-       }},
+      {"moveaxis", images, [](const Tensor& x) { return x.moveaxis({1, 3}, {2, 1}); },
+       [](const Tensor& x) { return x.moveaxis({0, 2}, {1, 0}); }},
       {"mT", images, [](const Tensor& x) { return x.mT(); }, [](const Tensor& x) { return x.mT(); }},
       {"t", tokens, [](const Tensor& x) { return x.t(); }, [](const Tensor& x) { return x.t(); }},
-      {"T", images, [](const Tensor& x) { return x.numpy_T(); },
-       [](const Tensor& x) {
-         return x.permute({2, 1, 0});
-       }},
+      {"T", images, [](const Tensor& x) { return x.numpy_T(); }, [](const Tensor& x) { return x.permute({2, 1, 0}); }},
       {"sequence first mT", tokens, [](const Tensor& x) { return x.mT(); }, [](const Tensor& x) { return x.mT(); },
        false},
   });
@@ -98,35 +90,15 @@ TEST_CASE("NestedTensor: a reshape changes each element", "[nested]") {
       reshaped("sequence first", tokens, {5, 4, 2, 4}, {-10, 2, 4}, false),
       reshaped("sequence first, inferred", tokens, {-1, 4, 4, 2}, {-10, 4, 2}, false),
       reshaped("all empty", all_empty, {2, 0, 2, 4}, {0, 2, 4}),
-      {"view", tokens,
-       [](const Tensor& x) {
-         return x.view({4, 5, 4, 2});
-       },
-       [](const Tensor& x) {
-         return x.view({x.size(0), 4, 2});
-       }},
-      {"view_as", tokens,
-       [](const Tensor& x) {
-         return x.view_as(torch::empty({4, 5, 4, 2}));
-       },
-       [](const Tensor& x) {
-         return x.view({x.size(0), 4, 2});
-       }},
+      {"view", tokens, [](const Tensor& x) { return x.view({4, 5, 4, 2}); },
+       [](const Tensor& x) { return x.view({x.size(0), 4, 2}); }},
+      {"view_as", tokens, [](const Tensor& x) { return x.view_as(torch::empty({4, 5, 4, 2})); },
+       [](const Tensor& x) { return x.view({x.size(0), 4, 2}); }},
       {"reshape_as itself", tokens, [](const Tensor& x) { return x.reshape_as(x); }, [](const Tensor& x) { return x; }},
-      {"unflatten", tokens,
-       [](const Tensor& x) {
-         return x.unflatten(2, {2, -1});
-       },
-       [](const Tensor& x) {
-         return x.unflatten(1, {2, 4});
-       }},
-      {"unflatten channels", channels,
-       [](const Tensor& x) {
-         return x.unflatten(1, {2, 4});
-       },
-       [](const Tensor& x) {
-         return x.unflatten(0, {2, 4});
-       }},
+      {"unflatten", tokens, [](const Tensor& x) { return x.unflatten(2, {2, -1}); },
+       [](const Tensor& x) { return x.unflatten(1, {2, 4}); }},
+      {"unflatten channels", channels, [](const Tensor& x) { return x.unflatten(1, {2, 4}); },
+       [](const Tensor& x) { return x.unflatten(0, {2, 4}); }},
       {"flatten", images, [](const Tensor& x) { return x.flatten(1); }, [](const Tensor& x) { return x.flatten(); }},
       {"flatten ragged", images, [](const Tensor& x) { return x.flatten(1, 2); },
        [](const Tensor& x) { return x.flatten(0, 1); }},
@@ -134,13 +106,8 @@ TEST_CASE("NestedTensor: a reshape changes each element", "[nested]") {
        [](const Tensor& x) { return x.flatten(1, 2); }},
       {"flatten same images", same_images, [](const Tensor& x) { return x.flatten(2); },
        [](const Tensor& x) { return x.flatten(1); }},
-      {"contiguous", images,
-       [](const Tensor& x) {
-         return x.permute({0, 2, 3, 1}).contiguous();
-       },
-       [](const Tensor& x) {
-         return x.permute({1, 2, 0});
-       }},
+      {"contiguous", images, [](const Tensor& x) { return x.permute({0, 2, 3, 1}).contiguous(); },
+       [](const Tensor& x) { return x.permute({1, 2, 0}); }},
   });
 }
 

@@ -1,10 +1,11 @@
 // LoRA adapters against PEFT's. The files are by tests/golden/lora_peft.py.
-#include <torch/torch.h>
+#include <danling/nn/lora.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <torch/torch.h>
+
 #include <danling/checkpoint/weights.hpp>
-#include <danling/nn/lora.hpp>
 #include <danling/nn/lora_linear.hpp>
 #include <danling/nn/recompute.hpp>
 

@@ -1,6 +1,6 @@
-#include <danling/nn/losses.hpp>
-
 #include <c10/util/Logging.h>  // before the test framework, whose CHECK it would replace
+
+#include <danling/nn/losses.hpp>
 
 #include <support/error.hpp>
 

@@ -1,10 +1,11 @@
-#include <danling/nn/distillation.hpp>
 #include <danling/nn/losses.hpp>
 
 #include <cmath>
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +16,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <nlohmann/json.hpp>
+
+#include <danling/nn/distillation.hpp>
 
 #include <support/error.hpp>
 
@@ -198,15 +200,11 @@ TEST_CASE("losses: logits and targets that do not fit are refused", "[nn]") {
   CHECK(danling_test::error_of<DataError>([] {
           nn::FocalLoss({.class_weights = std::vector<double>{1, 2}})(at::zeros({2, 3}), at::zeros({2}, at::kLong));
         }) == "[loss.class_weights] expected one weight per class, 3, got 2");
-  CHECK(danling_test::error_of<DataError>([] {
-          nn::DistillationLoss()(at::zeros({2, 3}), at::zeros({2, 4}));
-        }) ==
+  CHECK(danling_test::error_of<DataError>([] { nn::DistillationLoss()(at::zeros({2, 3}), at::zeros({2, 4})); }) ==
         "[distill.compute] expected logits [N, classes, ...] of at least two classes, the same shape in model and "
         "teacher, got "
         "Float [2, 3] and Float [2, 4]");
-  CHECK(danling_test::error_of<DataError>([] {
-          nn::DistillationLoss()(at::zeros({2, 1}), at::zeros({2, 1}));
-        }) ==
+  CHECK(danling_test::error_of<DataError>([] { nn::DistillationLoss()(at::zeros({2, 1}), at::zeros({2, 1})); }) ==
         "[distill.compute] expected logits [N, classes, ...] of at least two classes, the same shape in model and "
         "teacher, got "
         "Float [2, 1] and Float [2, 1]");

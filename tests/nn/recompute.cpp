@@ -1,4 +1,3 @@
-#include <danling/nn/allocated_bytes.hpp>
 #include <danling/nn/recompute.hpp>
 
 #include <map>
@@ -21,6 +20,8 @@
 #include <torch/nn/modules/linear.h>
 
 #include <danling/core/error.hpp>
+#include <danling/nn/allocated_bytes.hpp>
+
 #include <support/error.hpp>
 
 namespace nn_test {

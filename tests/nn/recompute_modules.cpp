@@ -1,5 +1,3 @@
-#include <danling/nn/recompute.hpp>
-
 #include <ATen/Context.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
@@ -9,6 +7,8 @@
 #include <torch/nn/modules/linear.h>
 
 #include <danling/core/error.hpp>
+#include <danling/nn/recompute.hpp>
+
 #include <support/error.hpp>
 
 namespace nn_test {

@@ -1,17 +1,18 @@
 // Summaries of models. FLOPs are compared with torch.utils.flop_counter by tests/golden/model_flops.py.
-#include <ATen/autocast_mode.h>
-#include <torch/torch.h>
+#include <danling/nn/summary.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
 #include <danling/nn/lora.hpp>
-#include <danling/nn/summary.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "nn/flop_counter.hpp"
-
 #include <support/temp_dir.hpp>
+
+#include "nn/flop_counter.hpp"
 
 namespace summary_test {
 namespace {

@@ -266,17 +266,16 @@ TEST_CASE("SyncBatchNorm: too few values, other shapes and second derivatives ar
                         }),
               "[nn.SyncBatchNorm] expected a backward pass without create_graph, got one with it: second derivatives "
               "over all ranks are not implemented");
-  check_ranks(
-      run_ranks(
-          2,
-          [](const Group& group) {
-            SyncBatchNorm first(SyncBatchNormOptions(2), group), second(SyncBatchNormOptions(3), group);
-            return error_of<DistributedError>([&] {
-                     group.rank() == 0 ? first->forward(torch::ones({4, 2})) : second->forward(torch::ones({4, 3}));
-                   })
-                .substr(0, 77);
-          }),
-      "[nn.SyncBatchNorm] expected the same layer in the same pass on all ranks, got");
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          SyncBatchNorm first(SyncBatchNormOptions(2), group), second(SyncBatchNormOptions(3), group);
+                          return error_of<DistributedError>([&] {
+                                   group.rank() == 0 ? first->forward(torch::ones({4, 2}))
+                                                     : second->forward(torch::ones({4, 3}));
+                                 })
+                              .substr(0, 77);
+                        }),
+              "[nn.SyncBatchNorm] expected the same layer in the same pass on all ranks, got");
 }
 
 }  // namespace sync_batch_norm_test

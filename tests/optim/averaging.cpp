@@ -1,21 +1,22 @@
 // Averages of weights, SWALR and the statistics of batch normalization against torch.optim.swa_utils
 // (tests/golden/averaging.py).
 #include <danling/optim/averaging.hpp>
-#include <danling/optim/batch_norm_statistics.hpp>
-#include <danling/optim/lr_scheduler.hpp>
-#include <danling/optim/sgd.hpp>
-#include <danling/optim/swalr.hpp>
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/randn.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/lerp.h>
-#include <ATen/ops/randn.h>
+#include <danling/optim/batch_norm_statistics.hpp>
+#include <danling/optim/lr_scheduler.hpp>
+#include <danling/optim/sgd.hpp>
+#include <danling/optim/swalr.hpp>
 
 #include <optim/golden.hpp>
+
 #include <support/error.hpp>
 #include <support/ranks.hpp>
 

@@ -1,10 +1,11 @@
 // Optimizers and schedulers from configuration.
-#include <danling/optim/adam.hpp>
 #include <danling/optim/build.hpp>
-#include <danling/optim/lr_scheduler.hpp>
-#include <danling/optim/sgd.hpp>
 
 #include <ATen/ops/ones.h>
+
+#include <danling/optim/adam.hpp>
+#include <danling/optim/lr_scheduler.hpp>
+#include <danling/optim/sgd.hpp>
 
 #include <support/error.hpp>
 

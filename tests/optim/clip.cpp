@@ -10,8 +10,10 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 
 #include <danling/optim/sgd.hpp>
+
 #include <optim/golden.hpp>
 #include <optim/plan.hpp>
+
 #include <support/error.hpp>
 
 namespace {

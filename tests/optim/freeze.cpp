@@ -1,10 +1,10 @@
 // Frozen parameters, and parameters without weight decay.
+#include <ATen/ops/ones.h>
+#include <torch/torch.h>
+
 #include <danling/optim/adam.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/sgd.hpp>
-
-#include <ATen/ops/ones.h>
-#include <torch/torch.h>
 
 #include <support/error.hpp>
 

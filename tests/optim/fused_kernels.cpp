@@ -1,7 +1,6 @@
 // The fused kernels against unfused updates, over dtypes, sizes, strides and options: what a new LibTorch must pass.
 // ctest runs this under several instruction sets of the CPU.
-#include <danling/optim/adam.hpp>
-#include <danling/optim/sgd.hpp>
+#include <optim/fused_kernels.hpp>
 
 #include <functional>
 #include <memory>
@@ -14,7 +13,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/version.h>
 
-#include <optim/fused_kernels.hpp>
+#include <danling/optim/adam.hpp>
+#include <danling/optim/sgd.hpp>
+
 #include <optim/golden.hpp>
 
 namespace {

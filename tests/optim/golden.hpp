@@ -6,14 +6,16 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <nlohmann/json.hpp>
 
 #include <danling/state/state.hpp>
+
 #include <support/catch.hpp>
 
 namespace danling_test {

@@ -1,8 +1,4 @@
 // Updates by a scale and a flag that may lie on a device.
-#include <danling/optim/adam.hpp>
-#include <danling/optim/sgd.hpp>
-#include <danling/optim/torch_adapter.hpp>
-
 #include <limits>
 
 #include <ATen/ops/arange.h>
@@ -11,7 +7,12 @@
 #include <torch/cuda.h>
 #include <torch/optim/rmsprop.h>
 
+#include <danling/optim/adam.hpp>
+#include <danling/optim/sgd.hpp>
+#include <danling/optim/torch_adapter.hpp>
+
 #include <optim/plan.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -16,12 +18,12 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/cuda.h>
-#include <nlohmann/json.hpp>
 
 #include <danling/checkpoint/io.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/clip.hpp>
 #include <danling/optim/sgd.hpp>
+
 #include <support/error.hpp>
 #include <support/python.hpp>
 #include <support/temp_dir.hpp>

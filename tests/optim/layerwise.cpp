@@ -1,9 +1,6 @@
 // LAMB, Adafactor and Muon: kernels against operations on tensors, threads, layouts, precision, scales, groups, errors.
 // tests/optim/optimizer_steps.cpp compares them with Python.
-#include <danling/optim/adam.hpp>
-#include <danling/optim/build.hpp>
 #include <danling/optim/layerwise.hpp>
-#include <danling/optim/muon.hpp>
 
 #include <cmath>
 #include <limits>
@@ -17,7 +14,12 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <danling/optim/adam.hpp>
+#include <danling/optim/build.hpp>
+#include <danling/optim/muon.hpp>
+
 #include <optim/rules/layerwise_kernels.hpp>
+
 #include <support/error.hpp>
 
 namespace {

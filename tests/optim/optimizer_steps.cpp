@@ -11,6 +11,7 @@
 #include <danling/optim/build.hpp>
 
 #include <optim/golden.hpp>
+
 #include <support/python.hpp>
 #include <support/temp_dir.hpp>
 

@@ -1,7 +1,4 @@
 // SGD, Adam and AdamW against torch.optim, and what protects the fused kernels.
-#include <danling/optim/adam.hpp>
-#include <danling/optim/sgd.hpp>
-
 #include <memory>
 
 #include <ATen/Parallel.h>
@@ -14,7 +11,11 @@
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <danling/optim/adam.hpp>
+#include <danling/optim/sgd.hpp>
+
 #include <optim/golden.hpp>
+
 #include <support/error.hpp>
 
 namespace {
@@ -311,13 +312,10 @@ TEST_CASE("Optimizer: groups and options are checked when they are given", "[opt
   CHECK(message([&] { optim::sgd(params, {.lr = -1}); }) == "[SGD.options] expected lr to be 0 or more, got -1.0");
   CHECK(message([&] { optim::sgd(params, {.nesterov = true}); }) ==
         "[SGD.options] expected momentum above 0 and no dampening with nesterov, got momentum 0.0 and dampening 0.0");
-  CHECK(message([&] {
-          optim::adamw(params, {.betas = {{0.9, 1.0}}});
-        }) == "[AdamW.options] expected betas from 0 to below 1, got 1.0");
+  CHECK(message([&] { optim::adamw(params, {.betas = {{0.9, 1.0}}}); }) ==
+        "[AdamW.options] expected betas from 0 to below 1, got 1.0");
   CHECK(message([&] { optim::adam(params, {.eps = -1}); }) == "[Adam.options] expected eps to be 0 or more, got -1.0");
-  CHECK(message([&] {
-          optim::sgd({params[0], params[0]});
-        }) ==
+  CHECK(message([&] { optim::sgd({params[0], params[0]}); }) ==
         "[SGD.add_param_group] expected each parameter once, got one that the optimizer has already for parameter 1");
   CHECK(message([&] { optim::Adam(params, {}, {"a"}); }) ==
         "[Adam.add_param_group] expected 2 names, one per parameter, got 1");
@@ -369,9 +367,8 @@ TEST_CASE("Optimizer: a state that does not fit is refused by name and changes n
         "[AdamW.load_state_dict] expected 1 parameter groups, got 0");
   CHECK(message([&](State& s) { group(s)["params"] = State::List{0}; }) ==
         "[AdamW.load_state_dict] expected 2 parameters in group 0, got 1");
-  CHECK(message([&](State& s) {
-          group(s)["param_names"] = State::List{"fc.bias", "fc.weight"};
-        }) == "[AdamW.load_state_dict] expected parameter 'fc.weight' at position 0 of group 0, got 'fc.bias'");
+  CHECK(message([&](State& s) { group(s)["param_names"] = State::List{"fc.bias", "fc.weight"}; }) ==
+        "[AdamW.load_state_dict] expected parameter 'fc.weight' at position 0 of group 0, got 'fc.bias'");
   CHECK(message([&](State& s) { group(s)["momentum"] = 0.9; }) ==
         "[AdamW.load_state_dict] expected the options of this kind of optimizer in param_groups[0], got 'momentum'");
   CHECK(message([&](State& s) { group(s)["decoupled_weight_decay"] = false; }) ==

@@ -1,11 +1,11 @@
 // Optimizers and schedulers of a program, with options of its own in `optim` and `sched`.
-#include <danling/config/config.hpp>
-#include <danling/config/tree.hpp>
-#include <danling/optim/build.hpp>
-
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sign.h>
 #include <ATen/ops/zeros_like.h>
+
+#include <danling/config/config.hpp>
+#include <danling/config/tree.hpp>
+#include <danling/optim/build.hpp>
 
 #include <support/error.hpp>
 
@@ -154,9 +154,7 @@ TEST_CASE("register_optimizer: options of its own are checked, and no other type
         "'optim.threshold'?");
   const Settings settings = read("optim: {type: lion, threshold: 1}\nsched: {type: step, step_size: 2, teeth: 3}");
   const auto parameters = two_parameters();
-  CHECK_THAT(error_of<ConfigError>([&] {
-               optim::build_optimizer({"sgd", settings.optim}, parameters);
-             }),
+  CHECK_THAT(error_of<ConfigError>([&] { optim::build_optimizer({"sgd", settings.optim}, parameters); }),
              ContainsSubstring("[optim] expected options of sgd (") && ContainsSubstring("), got 'threshold'"));
   const auto optimizer = optim::build_optimizer({"sgd", {.lr = 1}}, parameters);
   CHECK(error_of<ConfigError>([&] { optim::build_scheduler(settings.sched, *optimizer); }) ==
@@ -165,9 +163,8 @@ TEST_CASE("register_optimizer: options of its own are checked, and no other type
 
 TEST_CASE("register_optimizer: fused: false is refused by a type that cannot choose", "[optim]") {
   register_once();
-  CHECK(error_of<ConfigError>([] {
-          optim::build_optimizer({"sign", {.fused = false}}, two_parameters());
-        }) == "[optim] expected options of sign (lr, threshold, rounding), got 'fused'");
+  CHECK(error_of<ConfigError>([] { optim::build_optimizer({"sign", {.fused = false}}, two_parameters()); }) ==
+        "[optim] expected options of sign (lr, threshold, rounding), got 'fused'");
 }
 
 TEST_CASE("register_optimizer: keys and names that are taken are refused", "[optim]") {

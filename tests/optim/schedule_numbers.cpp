@@ -1,11 +1,11 @@
 // Every schedule against the numbers and states of Python (tests/golden/schedules_numbers.py).
-#include <danling/config/tree.hpp>
-#include <danling/optim/build.hpp>
-
 #include <cmath>
 #include <limits>
 
 #include <ATen/ops/ones.h>
+
+#include <danling/config/tree.hpp>
+#include <danling/optim/build.hpp>
 
 #include <optim/golden.hpp>
 

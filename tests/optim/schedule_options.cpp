@@ -1,14 +1,14 @@
 // Curves, warm-up, cool-down and chains by options, and what is refused.
+#include <cmath>
+
+#include <ATen/ops/ones.h>
+
 #include <danling/config/fields.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/outline.hpp>
 #include <danling/optim/sgd.hpp>
-
-#include <cmath>
-
-#include <ATen/ops/ones.h>
 
 #include <support/catch.hpp>
 #include <support/error.hpp>

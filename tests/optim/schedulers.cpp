@@ -1,10 +1,11 @@
 // LRScheduler and StepLR against the numbers of the specification and of Python.
+#include <ATen/ops/ones.h>
+
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
 
-#include <ATen/ops/ones.h>
-
 #include <optim/golden.hpp>
+
 #include <support/error.hpp>
 
 namespace {

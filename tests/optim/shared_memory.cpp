@@ -1,8 +1,4 @@
 // Parameters and gradients that lie in the same memory.
-#include <danling/optim/clip.hpp>
-#include <danling/optim/sgd.hpp>
-#include <danling/state/state.hpp>
-
 #include <cmath>
 
 #include <ATen/ops/equal.h>
@@ -10,6 +6,10 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+
+#include <danling/optim/clip.hpp>
+#include <danling/optim/sgd.hpp>
+#include <danling/state/state.hpp>
 
 #include <support/catch.hpp>
 

@@ -13,7 +13,9 @@
 #include <torch/optim/sgd.h>
 
 #include <danling/optim/lr_scheduler.hpp>
+
 #include <optim/golden.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -1,8 +1,5 @@
 // The update rules: one pass over memory against operations on tensors, over instruction sets, threads, dtypes,
 // layouts.
-#include <danling/optim/build.hpp>
-#include <danling/optim/muon.hpp>
-
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -19,11 +16,15 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/zeros.h>
+
 #include <danling/optim/adam.hpp>
+#include <danling/optim/build.hpp>
+#include <danling/optim/muon.hpp>
 #include <danling/optim/sgd.hpp>
 
 #include <optim/rules/kernels.hpp>
 #include <optim/spans.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -1,11 +1,10 @@
 // Parts of sequences, their positions, and a transformer block over them.
-#include <danling/parallel/context_parallel.hpp>
-
 #include <mutex>
 
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
+#include <danling/parallel/context_parallel.hpp>
 #include <danling/parallel/ring_attention.hpp>
 #include <danling/parallel/topology.hpp>
 
@@ -58,17 +57,13 @@ TEST_CASE("context_part: head and tail parts, as PyTorch's balanced context para
 TEST_CASE("context_part: lengths that do not divide are refused with the arithmetic", "[parallel][context]") {
   const auto error = [](auto call) { return error_of<DataError>([&] { Group::run_threads(3, call); }); };
   CHECK(
-      error([](const Group& group) {
-        context_part(at::zeros({2, 10}), 1, group);
-      }) ==
+      error([](const Group& group) { context_part(at::zeros({2, 10}), 1, group); }) ==
       "[parallel.context_part] expected sequences that divide into 6 parts (2 x 3 ranks), got 10 tokens: pad them by 2 "
       "to 12, and ignore the padding in the loss");
   CHECK(error([](const Group& group) { context_positions(10, group, false); }) ==
         "[parallel.context_positions] expected sequences that divide into 3 parts, got 10 tokens: pad them by 2 to 12, "
         "and ignore the padding in the loss");
-  CHECK(error([](const Group& group) {
-          gather_context(at::zeros({2, 3}), 1, group);
-        }) ==
+  CHECK(error([](const Group& group) { gather_context(at::zeros({2, 3}), 1, group); }) ==
         "[parallel.gather_context] expected the two parts of a balanced sequence, got 3 tokens; parts that are not "
         "balanced need balanced = false");
 }

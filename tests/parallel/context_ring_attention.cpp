@@ -1,6 +1,4 @@
 // Ring attention over parts of sequences, against LibTorch's attention over whole ones.
-#include <danling/parallel/ring_attention.hpp>
-
 #include <mutex>
 
 #include <ATen/autocast_mode.h>
@@ -10,8 +8,10 @@
 
 #include <danling/core/error.hpp>
 #include <danling/parallel/context_parallel.hpp>
+#include <danling/parallel/ring_attention.hpp>
 
 #include <parallel/ring_blocks.hpp>
+
 #include <support/error.hpp>
 #include <support/ranks.hpp>
 

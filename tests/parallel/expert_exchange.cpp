@@ -57,11 +57,11 @@ TEST_CASE("all_to_all: gradients return to the rank whose rows they are of", "[p
 }
 
 TEST_CASE("all_to_all: counts that do not fit are errors, as are second derivatives", "[parallel][expert]") {
-  CHECK_THAT(
-      error_of<danling::DistributedError>([] {
-        Group::run_threads(2, [](const Group& group) { all_to_all(torch::ones({3, 1}), group, {1, 1}, {1, 1}); });
-      }),
-      ContainsSubstring("expected 2 counts that add up to the rows, got 3 rows"));
+  CHECK_THAT(error_of<danling::DistributedError>([] {
+               Group::run_threads(2,
+                                  [](const Group& group) { all_to_all(torch::ones({3, 1}), group, {1, 1}, {1, 1}); });
+             }),
+             ContainsSubstring("expected 2 counts that add up to the rows, got 3 rows"));
   CHECK(error_of<danling::DistributedError>([] {
           Group::run_threads(2, [](const Group& group) { all_to_all(torch::ones({2, 1}), group, {1, 1}, {1, 2}); });
         }) == "[parallel.all_to_all] expected 3 rows (1, 2 of each rank), got 2");

@@ -1,6 +1,4 @@
 // MixtureOfExperts against loops over tokens, and several ranks against one process.
-#include <danling/parallel/mixture_of_experts.hpp>
-
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -10,6 +8,7 @@
 #include <torch/optim/sgd.h>
 
 #include <danling/core/error.hpp>
+#include <danling/parallel/mixture_of_experts.hpp>
 #include <danling/parallel/slices.hpp>
 
 #include <support/error.hpp>
@@ -392,9 +391,8 @@ TEST_CASE("MixtureOfExperts: options out of range are refused", "[parallel][expe
         "[parallel.MixtureOfExperts] expected top_k above 1 with normalize_gates, got 1: the weight of the only expert "
         "would be 1, and the router would get no gradient of the output");
   MixtureOfExperts module = make(cases()[0]);
-  CHECK(error_of<DataError>([&] {
-          module(torch::zeros({2, 5}));
-        }) == "[parallel.MixtureOfExperts] expected floating [..., 6], got Float [2, 5]");
+  CHECK(error_of<DataError>([&] { module(torch::zeros({2, 5})); }) ==
+        "[parallel.MixtureOfExperts] expected floating [..., 6], got Float [2, 5]");
   CHECK(error_of<StateError>([&] { module->auxiliary_loss(); }) ==
         "[parallel.MixtureOfExperts] expected a forward pass before auxiliary_loss, got none");
   CHECK(error_of<StateError>([] {

@@ -16,6 +16,7 @@
 #include <danling/parallel/vocab_cross_entropy.hpp>
 
 #include <parallel/failures_support.hpp>
+
 #include <support/temp_dir.hpp>
 
 namespace parallel_failures_test {

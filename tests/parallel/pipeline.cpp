@@ -9,6 +9,7 @@
 #include <danling/core/format.hpp>
 
 #include <parallel/pipeline_models.hpp>
+
 #include <support/error.hpp>
 #include <support/ranks.hpp>
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <parallel/pipeline_models.hpp>
+
 #include <support/catch.hpp>
 
 namespace pipeline_backward_test {
@@ -134,11 +135,8 @@ TEST_CASE("StageGraph: shared parameters, views of them and several paths", "[pa
       parameters, x, 2, 2);
   check_split([&](const Tensors& in) { return Tensors{in[0].mm(w).mm(w.mm(w)) + b}; }, parameters, x, 2, 4);
   // A residual path, an output of parameters alone, one that is the input itself, and one without a graph.
-  check_split(
-      [&](const Tensors& in) {
-        return Tensors{in[0] + in[0].mm(w), w.mm(w) * b, in[0], in[0].detach()};
-      },
-      parameters, x, 1, 3);
+  check_split([&](const Tensors& in) { return Tensors{in[0] + in[0].mm(w), w.mm(w) * b, in[0], in[0].detach()}; },
+              parameters, x, 1, 3);
   // An input that nothing uses, and one of integers.
   check_split([&](const Tensors& in) { return Tensors{in[0].mm(w).index_select(0, in[2])}; }, parameters,
               {x[0], normal({2}, 4), at::tensor({2, 0})}, 1, 1);

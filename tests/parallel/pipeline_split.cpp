@@ -4,6 +4,7 @@
 #include <danling/core/error.hpp>
 
 #include <parallel/pipeline_models.hpp>
+
 #include <support/catch.hpp>
 #include <support/error.hpp>
 

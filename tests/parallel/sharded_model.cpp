@@ -68,16 +68,12 @@ std::vector<Case> cases() {
       {"linear",
        [] { return Sequential(Linear(5, 3), Tanh(), Linear(3, 1)).ptr(); },
        [](Module& module, const Tensor& x) { return module.as<SequentialImpl>()->forward(x); },
-       [](std::int64_t seed) {
-         return randn({4, 5}, seed);
-       },
+       [](std::int64_t seed) { return randn({4, 5}, seed); },
        {"^0$", "^2$"}},
       {"linear of three dimensions",
        [] { return Sequential(Linear(5, 3), Tanh(), Linear(3, 2)).ptr(); },
        [](Module& module, const Tensor& x) { return module.as<SequentialImpl>()->forward(x); },
-       [](std::int64_t seed) {
-         return randn({4, 2, 5}, seed);
-       },
+       [](std::int64_t seed) { return randn({4, 2, 5}, seed); },
        {"LinearImpl"}},
       {"transformer",
        [] {
@@ -86,28 +82,20 @@ std::vector<Case> cases() {
              .ptr();
        },
        [](Module& module, const Tensor& x) { return module.as<TransformerEncoderImpl>()->forward(x); },
-       [](std::int64_t seed) {
-         return randn({5, 2, 8}, seed);
-       },
+       [](std::int64_t seed) { return randn({5, 2, 8}, seed); },
        {"TransformerEncoderLayer"}},
       {"recurrent", [] { return LSTM(LSTMOptions(4, 3).num_layers(2)).ptr(); },
        [](Module& module, const Tensor& x) { return std::get<0>(module.as<LSTMImpl>()->forward(x)); },
-       [](std::int64_t seed) {
-         return randn({5, 2, 4}, seed);
-       }},
+       [](std::int64_t seed) { return randn({5, 2, 4}, seed); }},
       {"convolutional",
        [] { return Sequential(Conv2d(2, 3, 3), BatchNorm2d(3), ReLU(), Conv2d(3, 1, 2)).ptr(); },
        [](Module& module, const Tensor& x) { return module.as<SequentialImpl>()->forward(x); },
-       [](std::int64_t seed) {
-         return randn({2, 2, 6, 6}, seed);
-       },
+       [](std::int64_t seed) { return randn({2, 2, 6, 6}, seed); },
        {"Conv2d"}},
       {"tied, frozen and unused parameters",
        [] { return Tied().ptr(); },
        [](Module& module, const Tensor& x) { return module.as<TiedImpl>()->forward(x); },
-       [](std::int64_t seed) {
-         return randn({3, 4}, seed).abs().mul(2).floor().clamp(0, 6);
-       },
+       [](std::int64_t seed) { return randn({3, 4}, seed).abs().mul(2).floor().clamp(0, 6); },
        {"body", "frozen"}},
   };
 }

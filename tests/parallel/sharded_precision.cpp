@@ -188,18 +188,18 @@ TEST_CASE("ShardedModel: gradients that are dropped while they travel are not in
 }
 
 TEST_CASE("ShardedModel: a slice of a parameter is sharded by its rows, and stays a slice", "[parallel]") {
-  check_ranks(
-      run_ranks(2,
-                [](const Group& group) {
-                  const torch::nn::Linear layer(4, 6);
-                  danling::parallel::set_slices(layer->weight, {{"tensor", 0, 12, 6}});
-                  ShardedModel sharded(layer.ptr(), group);
-                  const auto slices = danling::parallel::slices_of(layer->weight);
-                  expect(slices.size() == 1 && slices[0].size == 12 && slices[0].offset == 6, "the slice");
-                  expect(sharded.rows_of(layer->weight).sizes() == at::IntArrayRef({3, 4}), "rows of the slice");
-                  return std::string("equal");
-                }),
-      "equal");
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          const torch::nn::Linear layer(4, 6);
+                          danling::parallel::set_slices(layer->weight, {{"tensor", 0, 12, 6}});
+                          ShardedModel sharded(layer.ptr(), group);
+                          const auto slices = danling::parallel::slices_of(layer->weight);
+                          expect(slices.size() == 1 && slices[0].size == 12 && slices[0].offset == 6, "the slice");
+                          expect(sharded.rows_of(layer->weight).sizes() == at::IntArrayRef({3, 4}),
+                                 "rows of the slice");
+                          return std::string("equal");
+                        }),
+              "equal");
 }
 
 TEST_CASE("ShardedModel: one rank has the module's own parameters", "[parallel]") {

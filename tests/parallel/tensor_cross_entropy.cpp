@@ -1,7 +1,6 @@
 // Cross entropy over a sliced vocabulary against F::cross_entropy of all logits.
-#include <danling/parallel/vocab_cross_entropy.hpp>
-
 #include <danling/parallel/tensor_functions.hpp>
+#include <danling/parallel/vocab_cross_entropy.hpp>
 #include <danling/runner/criterion.hpp>
 
 #include "parallel/tensor_support.hpp"

@@ -155,9 +155,8 @@ TEST_CASE("group functions: errors say what was expected", "[parallel][tensor]")
     expect(text([&] { gather_from_group(x, group, 2); }) ==
                "[parallel.gather_from_group] expected a dimension of 2, got 2",
            "the dimension's error");
-    expect(text([&] {
-             scatter_to_group(x, group, 1, {3, 2});
-           }) == "[parallel.scatter_to_group] expected 2 parts of 4 values together, got [3, 2]",
+    expect(text([&] { scatter_to_group(x, group, 1, {3, 2}); }) ==
+               "[parallel.scatter_to_group] expected 2 parts of 4 values together, got [3, 2]",
            "the sizes' error");
     expect(text([&] { copy_to_group(x.to_sparse(), group); }) ==
                "[parallel.copy_to_group] expected a strided tensor, got a nested or sparse one; pad it first",

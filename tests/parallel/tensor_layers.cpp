@@ -227,9 +227,7 @@ TEST_CASE("parallel layers: describe their slices, keep the values of rank 0, an
            "the error of a second time");
     RowParallelLinear row(12, 2);
     row->parallelize(context);
-    expect(text_of([&] {
-             row(at::zeros({1, 12}));
-           }) ==
+    expect(text_of([&] { row(at::zeros({1, 12})); }) ==
                danling::detail::concat(
                    "[parallel.row_linear] expected the 4 inputs of rank ", rank,
                    " of 3, got 12; a whole input needs input_is_parallel(false), heads need the unit of the "

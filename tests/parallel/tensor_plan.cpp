@@ -3,16 +3,16 @@
 
 #include <sstream>
 
+#include <ATen/autocast_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
 #include <danling/nn/recompute.hpp>
 #include <danling/optim/averaging.hpp>
 #include <danling/parallel/sharded_model.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 #include <danling/parallel/tensor_layers.hpp>
 #include <danling/parallel/vocab_cross_entropy.hpp>
-
-#include <ATen/autocast_mode.h>
-#include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "parallel/tensor_support.hpp"
 
@@ -403,9 +403,7 @@ TEST_CASE("parallelize_module: an operator that a slice would make wrong throws"
              " of it; write the layer with dl::parallel's, or leave it out of the plan";
     };
     expect(text_of([&] { weight.pow(2).sum(); }) == refused("aten::pow"), "the error of a regularizer");
-    expect(text_of([&] {
-             torch::matmul(weight, at::ones({4, 2}));
-           }) == refused("aten::matmul"),
+    expect(text_of([&] { torch::matmul(weight, at::ones({4, 2})); }) == refused("aten::matmul"),
            "the error of another product");
     expect(text_of([&] { at::embedding(weight, at::zeros({1}, at::kLong)); }) == refused("aten::embedding"),
            "the error of a lookup");

@@ -3,8 +3,9 @@
 
 #include <fstream>
 
-#include <ATen/ops/full.h>
 #include <nlohmann/json.hpp>
+
+#include <ATen/ops/full.h>
 
 #include <danling/core/error.hpp>
 
@@ -112,9 +113,8 @@ TEST_CASE("ParallelTopology: what does not fit the world is refused with the ari
   CHECK(ParallelTopology(1, 0, {{"shard", 1}}).to_string() == "one process");
   CHECK(error_of<ConfigError>([&] { topology.domain_degree("data"); }) ==
         "[parallel.topology] expected a domain of replicate, shard, got 'data'");
-  CHECK(error_of<ConfigError>([&] {
-          topology.rank_from_coordinates({{"shard", 3}});
-        }) == "[parallel.topology] expected a coordinate of 0 to 2 along axis 'shard', got 3");
+  CHECK(error_of<ConfigError>([&] { topology.rank_from_coordinates({{"shard", 3}}); }) ==
+        "[parallel.topology] expected a coordinate of 0 to 2 along axis 'shard', got 3");
   CHECK(error_of<ConfigError>([&] { topology.coordinates_of(6); }) ==
         "[parallel.topology] expected a rank of 0 to 5, got 6");
 }
@@ -160,9 +160,8 @@ TEST_CASE("ParallelContext: ranks of different topologies are refused on all ran
   check_ranks(texts,
               "[parallel.context] expected one topology on all ranks, got (shard 2; shard: shard) on rank 0 and "
               "(replicate 2; replicate: replicate) on rank 1");
-  CHECK(error_of<DistributedError>([] {
-          ParallelContext(ParallelTopology(2, 1, {{"shard", 2}}), danling::Group());
-        }) == "[parallel.context] expected rank 1 of 2 processes, as in the topology, got rank 0 of 1");
+  CHECK(error_of<DistributedError>([] { ParallelContext(ParallelTopology(2, 1, {{"shard", 2}}), danling::Group()); }) ==
+        "[parallel.context] expected rank 1 of 2 processes, as in the topology, got rank 0 of 1");
 }
 
 }  // namespace

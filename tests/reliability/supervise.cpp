@@ -22,8 +22,7 @@ using reliability::wait_until;
 class Supervised {
  public:
   explicit Supervised(Launched::Words options, const std::string& script)
-      : launched_(
-            words(std::move(options), script), [this] { (void)!chdir(dir_.path().c_str()); }, "supervise") {}
+      : launched_(words(std::move(options), script), [this] { (void)!chdir(dir_.path().c_str()); }, "supervise") {}
   const TempDir& dir() const { return dir_; }
   Launched* operator->() { return &launched_; }
 
@@ -228,8 +227,7 @@ TEST_CASE("supervise: a program without heartbeats may take any time, or --start
   CHECK(patient->wait() == 0);
   Supervised strict({"--start-timeout", "1", "--max-failures", "1"}, "exec sleep 600");
   CHECK(strict->wait() == 128 + SIGTERM);
-  CHECK_THAT(strict.log()[1],
-             StartsWith("hang: expected a heartbeat within 1 s of the start, got none; sleep: "));
+  CHECK_THAT(strict.log()[1], StartsWith("hang: expected a heartbeat within 1 s of the start, got none; sleep: "));
   CHECK(names_a_living_state(strict.log()[1]));
 }
 

@@ -1,5 +1,6 @@
 // Accumulation windows: weights of micro-batches, and the gradients of a window.
 #include <danling/runner/window.hpp>
+
 #include "fixture.hpp"
 
 namespace runner_test {

@@ -1,11 +1,11 @@
 // EMA and SWA of the config in a run, against torch.optim.swa_utils (tests/golden/averaging.py).
+#include <nlohmann/json.hpp>
+
+#include <torch/csrc/jit/api/module.h>
+
 #include "fixture.hpp"
 #include "hosted.hpp"
 #include "models.hpp"
-
-#include <torch/csrc/jit/api/module.h>
-#include <nlohmann/json.hpp>
-
 #include "printed.hpp"
 
 namespace runner_test {

@@ -1,5 +1,6 @@
 // best.pth and best.json after failed saves and in resumed runs.
 #include <danling/checkpoint/manager.hpp>
+
 #include "fixture.hpp"
 
 namespace runner_test {

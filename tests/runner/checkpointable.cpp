@@ -1,6 +1,4 @@
 // Checkpointable: every stateful part of the library continues from its state as the original.
-#include "fixture.hpp"
-
 #include <danling/data/length_buckets.hpp>
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
@@ -8,6 +6,8 @@
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
 #include <danling/optim/torch_adapter.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 

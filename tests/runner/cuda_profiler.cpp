@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <set>
 
-#include <danling/formats/trace.hpp>
 #include <nlohmann/json.hpp>
+
+#include <danling/formats/trace.hpp>
 
 #include "cuda_runner.hpp"
 

@@ -8,9 +8,9 @@
 
 #include <danling/telemetry/sink.hpp>
 
-#include "fixture.hpp"
-
 #include <support/cuda.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 

@@ -1,11 +1,12 @@
 // The time that steps wait for data.
-#include <nlohmann/json.hpp>
-#include "fixture.hpp"
-
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 namespace {
@@ -17,12 +18,12 @@ struct Progressed {
   std::int64_t steps = 0;
   std::int64_t reads = 0;
 
-  void count(std::int64_t Progressed::*what) {
+  void count(std::int64_t Progressed::* what) {
     const std::lock_guard lock(mutex);
     ++(this->*what);
     changed.notify_all();
   }
-  bool wait_for(std::int64_t Progressed::*what, std::int64_t number) {
+  bool wait_for(std::int64_t Progressed::* what, std::int64_t number) {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, std::chrono::minutes(2), [&] { return this->*what >= number; });
   }

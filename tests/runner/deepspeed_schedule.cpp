@@ -2,6 +2,7 @@
 #include <danling/runner/deepspeed_schedule.hpp>
 
 #include <fstream>
+
 #include <nlohmann/json.hpp>
 
 #include "fixture.hpp"

@@ -1,6 +1,7 @@
 // Early stopping by patience.
-#include <cmath>
 #include <danling/runner/early_stopping.hpp>
+
+#include <cmath>
 #include <limits>
 
 #include "fixture.hpp"

@@ -1,5 +1,6 @@
 // Evaluation and inference of a training split: they read all of it, and training continues from its position.
 #include <danling/data/weighted_sampler.hpp>
+
 #include "fixture.hpp"
 
 namespace runner_test {

@@ -1,8 +1,7 @@
 // The weights that a run tests and exports, and the rows of the last table that name them.
-#include "fixture.hpp"
-
 #include <nlohmann/json.hpp>
 
+#include "fixture.hpp"
 #include "printed.hpp"
 
 namespace runner_test {
@@ -145,7 +144,9 @@ TEST_CASE("checkpoint.export_with: the next start of a finished run without mode
   }();
   fs::remove(files / "model.pth");
   config.auto_resume = true;
-  { TestedRunner(config).train(); }
+  {
+    TestedRunner(config).train();
+  }
   CHECK(dl::first_difference(dl::load_file(files / "model.pth").at("model"),
                              dl::load_file(files / "best.pth").at("model")) == "");
 }

@@ -172,7 +172,9 @@ TEST_CASE("StepMemory: tensors outlive it, and real exhaustion of memory is reco
   {
     dl::detail::StepMemory memory(at::kCPU, 3 * mebi);
     kept = torch::full({mebi / 4}, 7.0F);
-    { const auto more = torch::empty({mebi / 4}); }
+    {
+      const auto more = torch::empty({mebi / 4});
+    }
     CHECK(memory.peak() >= 2 * mebi);
     memory.reset_peak();
     CHECK(memory.peak() < 2 * mebi);

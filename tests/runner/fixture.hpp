@@ -1,22 +1,21 @@
 // A small learning problem and a runner for it, shared by the tests of the runner.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include <torch/torch.h>
+
 #include <danling/danling.hpp>
 
 #include <support/catch.hpp>
 #include <support/error.hpp>
 
-#include "runner/step_tapes.hpp"
-
 #include "run_files.hpp"
+#include "runner/step_tapes.hpp"
 
 namespace runner_test {
 

@@ -1,8 +1,8 @@
 // optim.freeze and optim.no_decay in runs: one model, several models, TorchScript models, resumed runs.
+#include <torch/csrc/jit/api/module.h>
+
 #include "fixture.hpp"
 #include "models.hpp"
-
-#include <torch/csrc/jit/api/module.h>
 
 namespace runner_test {
 namespace {

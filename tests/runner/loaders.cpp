@@ -1,6 +1,7 @@
 // Options of loaders: from the config, the type of a sample, and defaults.
-#include <danling/config/tree.hpp>
 #include <map>
+
+#include <danling/config/tree.hpp>
 
 #include "fixture.hpp"
 

@@ -1,10 +1,10 @@
 // LoRA adapters in runs: training, resuming, exports, pretrained weights, several models.
-#include "fixture.hpp"
-#include "models.hpp"
-
 #include <danling/nn/lora.hpp>
 
 #include <torch/csrc/jit/api/module.h>
+
+#include "fixture.hpp"
+#include "models.hpp"
 
 namespace runner_test {
 namespace {

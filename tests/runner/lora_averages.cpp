@@ -1,8 +1,8 @@
 // Averages of models with LoRA adapters: evaluation, exports, test and resuming use the adapters of the average.
+#include <danling/nn/lora.hpp>
+
 #include "fixture.hpp"
 #include "models.hpp"
-
-#include <danling/nn/lora.hpp>
 
 namespace runner_test {
 namespace {

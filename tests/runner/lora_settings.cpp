@@ -1,7 +1,7 @@
 // LoRA beside other settings of a run: optimizers that evaluate again, optimizers of the program, frozen parameters.
-#include "fixture.hpp"
-
 #include <danling/nn/lora.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 namespace {

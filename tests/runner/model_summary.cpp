@@ -1,9 +1,9 @@
 // --summary, and the size of the model in the run's metadata.
+#include <danling/nn/summary.hpp>
+
 #include "fixture.hpp"
 #include "models.hpp"
 #include "printed.hpp"
-
-#include <danling/nn/summary.hpp>
 
 namespace runner_test {
 namespace {

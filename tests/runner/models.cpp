@@ -1,8 +1,9 @@
 // Several models: losses, modes and steps of each.
 #include "models.hpp"
-#include "fixture.hpp"
 
 #include <set>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 namespace {

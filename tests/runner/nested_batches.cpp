@@ -1,7 +1,7 @@
 // Sequences of different lengths in a runner: nested batches train as padded ones do.
-#include <danling/tensors/nested_tensor.hpp>
-
 #include <sstream>
+
+#include <danling/tensors/nested_tensor.hpp>
 
 #include <support/ranks.hpp>
 

@@ -1,9 +1,8 @@
 // Numbers of epochs and steps in files and on the console, and files of older versions.
-#include "runner/earlier_run.hpp"
-
 #include <nlohmann/json.hpp>
 
 #include "fixture.hpp"
+#include "runner/earlier_run.hpp"
 
 namespace runner_test {
 

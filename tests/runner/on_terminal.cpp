@@ -1,6 +1,4 @@
 // What a run shows on a terminal, to a pipe, and with `quiet`.
-#include "fixture.hpp"
-
 #include <sys/stat.h>
 
 #include <set>
@@ -11,6 +9,7 @@
 #include <support/environment.hpp>
 #include <support/screen.hpp>
 
+#include "fixture.hpp"
 #include "printed.hpp"
 
 namespace runner_test {
@@ -168,7 +167,7 @@ TEST_CASE("run: curves, disk space and how to resume are logged at the end, and 
   std::int64_t files = 0;
   std::set<std::uint64_t> seen;
   for (const auto& file : fs::directory_iterator(dir / "checkpoints")) {
-    struct stat status {};
+    struct stat status{};
     REQUIRE(stat(file.path().c_str(), &status) == 0);
     bytes += seen.insert(status.st_ino).second ? fs::file_size(file) : 0;
     ++files;
@@ -182,9 +181,8 @@ TEST_CASE("run: curves, disk space and how to resume are logged at the end, and 
   const auto stopped = printed_by([&] { CHECK(run_slowly(other, {}, /*stop_at=*/3, 0) == 128 + 15); });
   CHECK_THAT(stopped, ContainsSubstring("the run is saved\nresume: --auto_resume true, or --resume "));
   // The options continue it.
-  const auto resumed = printed_by([&] {
-    CHECK(run_slowly(other, {"--auto_resume", "true"}, -1, 0) == dl::exit_success);
-  });
+  const auto resumed =
+      printed_by([&] { CHECK(run_slowly(other, {"--auto_resume", "true"}, -1, 0) == dl::exit_success); });
   CHECK_THAT(resumed, ContainsSubstring("epoch 2/2  train loss "));
 }
 

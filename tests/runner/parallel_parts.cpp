@@ -1,10 +1,11 @@
 // How a grid takes a model apart: its own slices beside a plan, and stages by names.
+#include <danling/runner/parallel_parts.hpp>
+
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
 #include <danling/parallel/parallelizable.hpp>
-#include <danling/runner/parallel_parts.hpp>
 
 #include "models.hpp"
 #include "runner/stage_names.hpp"

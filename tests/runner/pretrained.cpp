@@ -1,8 +1,9 @@
 // pretrained: weights of a checkpoint in another run, and runners built from checkpoints.
 #include <torch/script.h>
-#include "fixture.hpp"
 
 #include <danling/config/tree.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 namespace {

@@ -1,16 +1,18 @@
 // profiling.*: which steps are traced, what a trace holds, and that nothing of it ends a run.
+#include "runner/profiler.hpp"
+
 #include <algorithm>
 #include <map>
 #include <stdexcept>
 
-#include "fixture.hpp"
+#include <nlohmann/json.hpp>
 
 #include <danling/formats/trace.hpp>
-#include <nlohmann/json.hpp>
+
 #include <support/file_size_limit.hpp>
 
+#include "fixture.hpp"
 #include "parse.hpp"
-#include "runner/profiler.hpp"
 
 namespace runner_test {
 namespace {

@@ -1,10 +1,10 @@
 // Evaluation by several ranks that share a split.
-#include "fixture.hpp"
-#include "rank_runner.hpp"
+#include <charconv>
 
 #include <nlohmann/json.hpp>
 
-#include <charconv>
+#include "fixture.hpp"
+#include "rank_runner.hpp"
 
 namespace runner_test {
 namespace {

@@ -48,14 +48,10 @@ TEST_CASE("compile: a step that reads, resets or groups a meter runs as it is", 
                {},
                why});
   };
-  refused(
-      "reset", [](dl::AverageMeter& meter) { meter.reset(); }, "the step resets a meter");
-  refused(
-      "avg", [](dl::AverageMeter& meter) { meter.avg(); }, "the step reads a meter");
-  refused(
-      "count", [](dl::AverageMeter& meter) { meter.count(); }, "the step reads a meter");
-  refused(
-      "text", [](dl::AverageMeter& meter) { meter.text(); }, "the step reads a meter");
+  refused("reset", [](dl::AverageMeter& meter) { meter.reset(); }, "the step resets a meter");
+  refused("avg", [](dl::AverageMeter& meter) { meter.avg(); }, "the step reads a meter");
+  refused("count", [](dl::AverageMeter& meter) { meter.count(); }, "the step reads a meter");
+  refused("text", [](dl::AverageMeter& meter) { meter.text(); }, "the step reads a meter");
   refused(
       "begin_batch", [](dl::AverageMeter& meter) { meter.begin_batch(3); },
       "the step puts updates of a meter together (begin_batch)");
@@ -186,10 +182,7 @@ class GappedRunner : public dl::BasicTorchRunner<Gapped> {
 TEST_CASE("compile: metrics over a batch see the prediction of the replay", "[runner]") {
   const auto gap = [](bool recorded) {
     return after_pushed<GappedRunner>(
-        recorded,
-        [](std::int64_t i) {
-          return Gapped{wave(i), wave(i + 1), torch::zeros({8, 4})};
-        },
+        recorded, [](std::int64_t i) { return Gapped{wave(i), wave(i + 1), torch::zeros({8, 4})}; },
         [](const auto& runner) { return *runner.results().latest()->result.number("train.gap"); });
   };
   CHECK(gap(true) == gap(false));
@@ -216,10 +209,7 @@ class BytesRunner : public dl::BasicTorchRunner<Bytes> {
 TEST_CASE("compile: a batch that converts itself on the way to the device does so once", "[runner]") {
   const auto weights = [](bool recorded) {
     return after_pushed<BytesRunner>(
-        recorded,
-        [](std::int64_t i) {
-          return Bytes{(wave(i).abs() * 255).to(torch::kByte), wave(i + 1)};
-        },
+        recorded, [](std::int64_t i) { return Bytes{(wave(i).abs() * 255).to(torch::kByte), wave(i + 1)}; },
         [](const auto& runner) { return dl::clone(runner.model.state_dict()); });
   };
   CHECK(dl::first_difference(weights(true), weights(false)) == "");

@@ -26,9 +26,7 @@ TEST_CASE("compile: gradients that a step sets itself", "[runner]") {
              {},
              {},
              "",
-             [](dl::Batch& batch, std::int64_t i) {
-               batch.extra["mask"] = torch::full({4, 4}, i < 20 ? 1.0 : 0.5);
-             }});
+             [](dl::Batch& batch, std::int64_t i) { batch.extra["mask"] = torch::full({4, 4}, i < 20 ? 1.0 : 0.5); }});
 }
 
 TEST_CASE("compile: a step within a step runs as it is", "[runner]") {
@@ -265,10 +263,7 @@ class WeightedBatchRunner : public dl::BasicTorchRunner<Weighted> {
 TEST_CASE("compile: a batch of the program that shows its parts", "[runner]") {
   const auto weights = [](bool recorded) {
     return after_pushed<WeightedBatchRunner>(
-        recorded,
-        [](std::int64_t i) {
-          return Weighted{wave(i), wave(i + 1), wave(i + 2).abs(), i < 20 ? 1.0 : 0.5};
-        },
+        recorded, [](std::int64_t i) { return Weighted{wave(i), wave(i + 1), wave(i + 2).abs(), i < 20 ? 1.0 : 0.5}; },
         [](const auto& runner) { return dl::clone(runner.model.state_dict()); });
   };
   CHECK(dl::first_difference(weights(true), weights(false)) == "");

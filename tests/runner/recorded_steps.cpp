@@ -1,10 +1,10 @@
 // compile: runs with recorded steps, compared with eager ones.
+#include <danling/metrics/losses.hpp>
+
 #include "hosted.hpp"
 #include "models.hpp"
 #include "recorded.hpp"
 #include "run_files.hpp"
-
-#include <danling/metrics/losses.hpp>
 
 namespace runner_test {
 namespace {
@@ -35,8 +35,7 @@ Ended ended(TinyConfig config, bool recorded, const Change& change) {
 
 /// Trains twice, and compares models, optimizers, averages, scales, generators, counters and results bit for bit.
 template <class Runner = TinyRunner>
-dl::CompileReport check_equal(
-    const TinyConfig& config, const std::function<void(Runner&)>& change = [](Runner&) {}) {
+dl::CompileReport check_equal(const TinyConfig& config, const std::function<void(Runner&)>& change = [](Runner&) {}) {
   const EagerToRecord schedule;
   const Ended eager = ended<Runner>(config, false, change);
   const Ended recorded = ended<Runner>(config, true, change);

@@ -1,7 +1,7 @@
 // The files that a run writes, and runs that write none.
-#include "fixture.hpp"
-
 #include <danling/checkpoint/manager.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 namespace {

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include <danling/checkpoint/manager.hpp>
+
 #include <support/file_size_limit.hpp>
 
 #include "fixture.hpp"

@@ -64,9 +64,7 @@ TEST_CASE("RunnerConfig: a section without a model, or a misspelt option in one,
 
   RunnerConfig config;
   parse_options(config, "--optim.genrator.lr", "1");
-  CHECK(error_of<ConfigError>([&] {
-          config.check_model_names({"critic", "generator"});
-        }) ==
+  CHECK(error_of<ConfigError>([&] { config.check_model_names({"critic", "generator"}); }) ==
         "[runner.check_model_names] expected sections of optim for the models (critic, generator), got "
         "'optim.genrator'; did you mean 'generator'?");
   CHECK(error_of<ConfigError>([&] { config.check_model_names({}); }) ==

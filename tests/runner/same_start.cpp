@@ -128,11 +128,10 @@ TEST_CASE("ranks: other splits or other kinds of metrics on one of them are an e
       return error_of<ConfigError>([&] { runner.train(); });
     });
   };
-  danling_test::check_ranks(error_with([](TinyRunner& runner) {
-                              runner.datasets["test"] = Points{make_points(8, 0), false};
-                            }),
-                            "[runner.train] expected the same splits on all ranks, got [train, val] on rank 0 and "
-                            "[train, test, val] on rank 1; set the same datasets in every process");
+  danling_test::check_ranks(
+      error_with([](TinyRunner& runner) { runner.datasets["test"] = Points{make_points(8, 0), false}; }),
+      "[runner.train] expected the same splits on all ranks, got [train, val] on rank 0 and "
+      "[train, test, val] on rank 1; set the same datasets in every process");
   const auto texts = error_with([](TinyRunner& runner) { runner.metrics = nullptr; });
   danling_test::check_ranks(texts, texts[0]);
   CHECK_THAT(texts[0],

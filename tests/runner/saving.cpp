@@ -1,8 +1,9 @@
 // Saves while a run trains: when, in which mode, and which files.
-#include <danling/checkpoint/manager.hpp>
-#include "fixture.hpp"
-
 #include <set>
+
+#include <danling/checkpoint/manager.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 namespace {

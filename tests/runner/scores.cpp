@@ -1,5 +1,6 @@
 // Scores that are not numbers: they are never the best, in files and after a resume.
 #include <nlohmann/json.hpp>
+
 #include "fixture.hpp"
 
 namespace runner_test {

@@ -1,12 +1,12 @@
 // TorchScript models saved back. The model is by tests/golden/script_models.py.
-#include "fixture.hpp"
-
 #include <nlohmann/json.hpp>
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <support/python.hpp>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 namespace {

@@ -1,10 +1,10 @@
 // Sinks of a runner: what they receive, when, and after a resume, a roll-back and a failure.
+#include <mutex>
+
 #include <danling/formats/image.hpp>
 #include <danling/formats/table.hpp>
 #include <danling/telemetry/metrics_lines.hpp>
 #include <danling/telemetry/sink.hpp>
-
-#include <mutex>
 
 #include "fixture.hpp"
 
@@ -320,9 +320,7 @@ TEST_CASE("sinks: texts, pictures, numbers and histograms of the program, at the
       self.write_histogram("numbers", torch::arange(10, torch::kLong));
       self.write_score("auc", 0.75, "val");
       CHECK(
-          error_of<dl::ConfigError>([&] {
-            self.write_image("odd", torch::ones({2, 4, 4}));
-          }) ==
+          error_of<dl::ConfigError>([&] { self.write_image("odd", torch::ones({2, 4, 4})); }) ==
           "[runner.write_image] expected a real picture [3, height, width], [1, height, width] or [height, width] for "
           "'odd', got [2, 4, 4]");
       CHECK(error_of<dl::ConfigError>([&] { self.write_histogram("odd", torch::Tensor()); }) ==

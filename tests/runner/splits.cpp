@@ -90,9 +90,8 @@ TEST_CASE("splits: a misspelt split is an error that lists the splits, before an
   TinyConfig config(folder);
   config.epochs = 1;
   TinyRunner runner(config);
-  CHECK(error_of<dl::ConfigError>([&] {
-          runner.evaluate({"val", "vall"});
-        }) == "[data.split] expected one of the splits [train, val], got 'vall'; did you mean 'val'?");
+  CHECK(error_of<dl::ConfigError>([&] { runner.evaluate({"val", "vall"}); }) ==
+        "[data.split] expected one of the splits [train, val], got 'vall'; did you mean 'val'?");
   CHECK(runner.split().empty());
   CHECK(error_of<dl::ConfigError>([&] { runner.train({"trian"}); }) ==
         "[runner.train] expected splits among [train], got 'trian'; did you mean 'train'?");

@@ -1,7 +1,7 @@
 // Errors in a step: their type, the place that they name, and the exit code of the program.
-#include "fixture.hpp"
-
 #include <torch/csrc/jit/api/module.h>
+
+#include "fixture.hpp"
 
 namespace runner_test {
 

@@ -1,5 +1,6 @@
 // Resuming from another checkpoint than the newest of the same directory.
 #include <danling/workspace/workspace.hpp>
+
 #include "fixture.hpp"
 
 namespace runner_test {

@@ -1,5 +1,6 @@
 // Several runners in one process.
 #include <thread>
+
 #include "fixture.hpp"
 
 namespace runner_test {

@@ -1,7 +1,7 @@
 // time_limit: when it is reached, and how a run stops there and goes on.
-#include <thread>
-
 #include <danling/runner/detail/time_limit.hpp>
+
+#include <thread>
 
 #include "fixture.hpp"
 #include "parse.hpp"

@@ -1,9 +1,9 @@
 // Options of tools where nothing would act on them: in programs without dl::run, and without their switch.
+#include <danling/nn/summary.hpp>
+
 #include "hosted.hpp"
 #include "parse.hpp"
 #include "printed.hpp"
-
-#include <danling/nn/summary.hpp>
 
 namespace runner_test {
 namespace {

@@ -1,11 +1,11 @@
 // TorchScript models: their arguments, and the types that hold their results.
-#include "fixture.hpp"
-#include "points_runner.hpp"
-
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <support/python.hpp>
+
+#include "fixture.hpp"
+#include "points_runner.hpp"
 
 namespace runner_test {
 namespace {
@@ -136,9 +136,7 @@ TEST_CASE("ModelHandle: results of TorchScript convert to types of C++", "[runne
       "[runner.model] expected a TorchScript model that returns std::tuple<at::Tensor, at::Tensor>, got [Float [1, 3], "
       "Float [1, 3], Float [1, 3]]; name another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, "
       "a standard container of them, or a type with a constructor from a State");
-  CHECK(error_of<dl::StateError>([&] {
-          dl::ModelHandle(make_layer("(y, 2)"))(torch::ones({1, 4}));
-        }) ==
+  CHECK(error_of<dl::StateError>([&] { dl::ModelHandle(make_layer("(y, 2)"))(torch::ones({1, 4})); }) ==
         "[runner.model] expected a TorchScript model that returns at::Tensor, got [Float [1, 3], an integer]; name "
         "another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, a standard container of them, or "
         "a type with a constructor from a State");
@@ -181,19 +179,13 @@ TEST_CASE("ModelHandle: arguments of TorchScript are passed by name or by positi
   CHECK(model(Named{{"right", one}, {"left", three}}).item<double>() == 4);
   CHECK(model(dl::State(dl::State::Map{{"scale", 1}, {"right", one}, {"left", three}})).item<double>() == 2);
   CHECK(model(std::tuple(three, one, 0.5)).item<double>() == 1);
-  CHECK(error_of<dl::StateError>([&] {
-          model(Named{{"left", three}});
-        }) ==
+  CHECK(error_of<dl::StateError>([&] { model(Named{{"left", three}}); }) ==
         "[runner.model] expected a mapping with the arguments of forward(left, right, scale) of the TorchScript model, "
         "got no 'right'");
-  CHECK(error_of<dl::StateError>([&] {
-          model(Named{{"left", three}, {"rihgt", one}});
-        }) ==
+  CHECK(error_of<dl::StateError>([&] { model(Named{{"left", three}, {"rihgt", one}}); }) ==
         "[runner.model] expected a mapping with the arguments of forward(left, right, scale) of the TorchScript model, "
         "got no 'right' and unknown 'rihgt'");
-  CHECK(error_of<dl::StateError>([&] {
-          model(Named{{"left", three}, {"right", one}, {"mask", one}});
-        }) ==
+  CHECK(error_of<dl::StateError>([&] { model(Named{{"left", three}, {"right", one}, {"mask", one}}); }) ==
         "[runner.model] expected a mapping with the arguments of forward(left, right, scale) of the TorchScript model, "
         "got unknown 'mask'");
   CHECK(error_of<dl::StateError>([&] { model(std::vector<at::Tensor>(4, one)); }) ==

@@ -286,10 +286,7 @@ struct HangingPoints : Points {
 TEST_CASE("watchdog: also one process ends where its dataset, evaluation or save hangs", "[runner][watchdog]") {
   const auto train = [](TinyRunner& runner) { runner.train(); };
   const EndedRank reading = train_alone(
-      [](TinyRunner& runner) {
-        runner.datasets["train"] = HangingPoints{{make_points(50, 0), true}};
-      },
-      train);
+      [](TinyRunner& runner) { runner.datasets["train"] = HangingPoints{{make_points(50, 0), true}}; }, train);
   INFO(reading.err);
   CHECK(reading.code == hung);
   CHECK(has_line(

@@ -2,10 +2,10 @@
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_RUNNER
 #endif
-#include <support/catch.hpp>
-
 #include <clocale>
 #include <locale>
+
+#include <support/catch.hpp>
 
 int main(int argc, char** argv) {
   // Uses the user's locale, as programs may: the library's output and input must not depend on it.

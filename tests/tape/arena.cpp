@@ -1,8 +1,8 @@
 // The places of results in an arena, and its memory.
-#include <tape/steps.hpp>
-
 #include <algorithm>
 #include <random>
+
+#include <tape/steps.hpp>
 
 namespace {
 using namespace tape_test;

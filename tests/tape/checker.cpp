@@ -154,9 +154,8 @@ TEST_CASE("Checker: other random numbers, host calls and buffers are found", "[t
         }) != "");
   CHECK(found([=](const at::Tensor& x) { tape::host_call("meter", {x * (1 + *count)}, [](const Tensors&) {}); }) ==
         "tensor 0 of meter differs");
-  CHECK(found([=](const at::Tensor& x) {
-          tape::host_call("meter", {x, x.exp() + *count}, [](const Tensors&) {});
-        }) == "tensor 1 of meter differs");
+  CHECK(found([=](const at::Tensor& x) { tape::host_call("meter", {x, x.exp() + *count}, [](const Tensors&) {}); }) ==
+        "tensor 1 of meter differs");
   CHECK(found([=](const at::Tensor& x) {
           if (*count == 0) {
             tape::host_call("meter", {x}, [](const Tensors&) {});

@@ -1,12 +1,12 @@
 // The loops of each instruction set that this CPU has, against LibTorch's operators and plain formulas.
-#include <tape/steps.hpp>
+#include <tape/kernels/kernels.hpp>
 
 #include <cmath>
 #include <limits>
 #include <random>
 
-#include <tape/kernels/kernels.hpp>
 #include <tape/own.hpp>
+#include <tape/steps.hpp>
 
 namespace {
 using namespace tape_test;

@@ -151,15 +151,10 @@ TEST_CASE("Tape: functions of two numbers", "[tape]") {
 
 TEST_CASE("Tape: sums and other reductions", "[tape]") {
   const std::vector<std::pair<const char*, Function>> functions = {
-      {"sum",
-       [](auto y, auto x) {
-         return y.sum(0) + y.sum(at::IntArrayRef{0, 1}, true) + x.sum() + at::sum(y, at::kDouble);
-       }},
+      {"sum", [](auto y,
+                 auto x) { return y.sum(0) + y.sum(at::IntArrayRef{0, 1}, true) + x.sum() + at::sum(y, at::kDouble); }},
       {"sum of whole numbers", [](auto, auto x) { return x.to(at::kInt).sum(1) + (x > 0).sum(1); }},
-      {"mean",
-       [](auto y, auto x) {
-         return y.mean(1) + x.mean() + y.mean(at::IntArrayRef{0, 1});
-       }},
+      {"mean", [](auto y, auto x) { return y.mean(1) + x.mean() + y.mean(at::IntArrayRef{0, 1}); }},
       {"amax", [](auto y, auto) { return y.amax(1) + y.amin(1); }},
       {"max", [](auto y, auto x) { return std::get<0>(y.max(1)) + std::get<1>(x.min(1)); }},
       {"median", [](auto y, auto) { return std::get<0>(y.median(1)) + std::get<0>(y.kthvalue(2, 1)); }},

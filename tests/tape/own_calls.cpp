@@ -1,6 +1,4 @@
 // Calls that a tape computes by kernels of danling: masks, softmax, and the conditions under which it does.
-#include <tape/steps.hpp>
-
 #include <cmath>
 #include <limits>
 
@@ -8,6 +6,7 @@
 #include <ATen/ops/_log_softmax_backward_data.h>
 
 #include <tape/direct.hpp>
+#include <tape/steps.hpp>
 
 namespace {
 using namespace tape_test;

@@ -1,7 +1,7 @@
 // Replays of steps that are more than a loss and its backward pass.
-#include <torch/script.h>
-
 #include <tape/steps.hpp>
+
+#include <torch/script.h>
 
 namespace {
 using namespace tape_test;

@@ -1,8 +1,6 @@
 // A step that is recorded, replayed, and compared bit for bit with the same step as it runs without a tape.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
 
 #include <tape/checker.hpp>
 #include <tape/recorder.hpp>

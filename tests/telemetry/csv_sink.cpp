@@ -63,10 +63,9 @@ TEST_CASE("CsvSink: a full disk keeps whole rows, and the next attempt goes on",
   const std::string before = danling_test::read_file(folder / "metrics.csv");
   {
     const danling_test::FileSizeLimit limit(before.size() + 3);
-    CHECK(danling_test::error_of<danling::Error>([&] {
-            sink.scalars(csv_record(2, {{"loss", 0.25}}));
-          }) == danling::detail::concat("[sink.write] expected to write ", (folder / "metrics.csv").string(),
-                                        ", got 'File too large'"));
+    CHECK(danling_test::error_of<danling::Error>([&] { sink.scalars(csv_record(2, {{"loss", 0.25}})); }) ==
+          danling::detail::concat("[sink.write] expected to write ", (folder / "metrics.csv").string(),
+                                  ", got 'File too large'"));
   }
   CHECK(danling_test::read_file(folder / "metrics.csv") == before);
   sink.scalars(csv_record(2, {{"loss", 0.25}}));

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <unistd.h>
-#include <regex>
 
 #include <chrono>
 #include <cstdlib>

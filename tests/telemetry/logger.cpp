@@ -9,11 +9,12 @@
 
 #include <danling/core/error.hpp>
 
+#include <telemetry/log_file.hpp>
+
 #include <support/environment.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 #include <support/terminal.hpp>
-#include <telemetry/log_file.hpp>
 
 namespace {
 

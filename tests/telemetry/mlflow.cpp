@@ -9,10 +9,11 @@
 
 #include <danling/core/error.hpp>
 
+#include <telemetry/sink_run.hpp>
+
 #include <support/child.hpp>
 #include <support/error.hpp>
 #include <support/file_size_limit.hpp>
-#include <telemetry/sink_run.hpp>
 
 namespace mlflow_test {
 

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <danling/core/error.hpp>
 #include <danling/formats/detail/protobuf.hpp>
 #include <danling/formats/event_file.hpp>
-#include <nlohmann/json.hpp>
 
 #include <support/catch.hpp>
 #include <support/child.hpp>

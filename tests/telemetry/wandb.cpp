@@ -8,9 +8,10 @@
 
 #include <danling/core/error.hpp>
 
+#include <telemetry/sink_run.hpp>
+
 #include <support/error.hpp>
 #include <support/file_size_limit.hpp>
-#include <telemetry/sink_run.hpp>
 
 namespace wandb_test {
 

@@ -9,6 +9,7 @@
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/data/transforms.hpp>
+
 #include <support/catch.hpp>
 
 #include "data/transforms/images.hpp"

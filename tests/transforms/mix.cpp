@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <danling/checkpoint/file.hpp>
+
 #include <support/error.hpp>
 
 namespace {

@@ -20,6 +20,7 @@
 #include <danling/data/loader.hpp>
 #include <danling/data/map_batches.hpp>
 #include <danling/data/tensor_dataset.hpp>
+
 #include <support/error.hpp>
 
 namespace {
@@ -301,20 +302,16 @@ TEST_CASE("transforms: what does not fit is named", "[data]") {
   CHECK(error_of<ConfigError>([] { random_horizontal_flip(1.5); }) ==
         "[data.random_horizontal_flip] expected a probability in [0, 1], got 1.5");
   CHECK(error_of<ConfigError>([] { random_crop(0); }) == "[data.random_crop] expected a size of at least 1x1, got 0x0");
-  CHECK(error_of<ConfigError>([] {
-          normalize({0.5}, {0.5, 0.5});
-        }) == "[data.normalize] expected as many means as stds, at least one, got 1 and 2");
+  CHECK(error_of<ConfigError>([] { normalize({0.5}, {0.5, 0.5}); }) ==
+        "[data.normalize] expected as many means as stds, at least one, got 1 and 2");
   CHECK(error_of<ConfigError>([] { normalize({0.5}, {0.0}); }) == "[data.normalize] expected stds above 0, got 0.0");
   CHECK(error_of<ConfigError>([] { to_float(at::kInt); }) == "[data.to_float] expected a floating point type, got Int");
-  CHECK(error_of<ConfigError>([] {
-          random_erasing({.scale = {0.5, 0.2}});
-        }) == "[data.random_erasing] expected a scale with 0 <= low <= high <= 1, got 0.5 .. 0.2");
-  CHECK(error_of<ConfigError>([] {
-          random_erasing({.ratio = {0.0, 1.0}});
-        }) == "[data.random_erasing] expected a ratio with 0 < low <= high, got 0.0 .. 1.0");
-  CHECK(error_of<ConfigError>([] {
-          random_resized_crop(4, {.scale = {0.5, 1.5}});
-        }) == "[data.random_resized_crop] expected a scale with 0 < low <= high <= 1.0, got 0.5 .. 1.5");
+  CHECK(error_of<ConfigError>([] { random_erasing({.scale = {0.5, 0.2}}); }) ==
+        "[data.random_erasing] expected a scale with 0 <= low <= high <= 1, got 0.5 .. 0.2");
+  CHECK(error_of<ConfigError>([] { random_erasing({.ratio = {0.0, 1.0}}); }) ==
+        "[data.random_erasing] expected a ratio with 0 < low <= high, got 0.0 .. 1.0");
+  CHECK(error_of<ConfigError>([] { random_resized_crop(4, {.scale = {0.5, 1.5}}); }) ==
+        "[data.random_resized_crop] expected a scale with 0 < low <= high <= 1.0, got 0.5 .. 1.5");
   const auto refuses = [&](const Transform& transform, const char* name) {
     const std::string begin = danling::detail::concat("[data.", name, "] expected images of ");
     for (const auto& [dtype, called] : {std::pair(at::kComplexFloat, "ComplexFloat"), std::pair(at::kLong, "Long")}) {

@@ -5,10 +5,11 @@
 #include <chrono>
 #include <cstdlib>
 
+#include <workspace/command.hpp>
+
 #include <support/child.hpp>
 #include <support/environment.hpp>
 #include <support/temp_dir.hpp>
-#include <workspace/command.hpp>
 
 namespace {
 

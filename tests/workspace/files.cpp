@@ -1,5 +1,4 @@
 #include <danling/workspace/files.hpp>
-#include <danling/workspace/timestamp.hpp>
 
 #include <sys/resource.h>
 
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
+#include <danling/workspace/timestamp.hpp>
 
 #include <support/child.hpp>
 #include <support/error.hpp>

@@ -30,7 +30,8 @@ std::filesystem::path save(const State& object, const std::filesystem::path& fil
 
 /// Saves the state of any object with a `state_dict`.
 template <Checkpointable T>
-requires(!std::convertible_to<T, State>) std::filesystem::path save(T& object, const std::filesystem::path& file) {
+  requires(!std::convertible_to<T, State>)
+std::filesystem::path save(T& object, const std::filesystem::path& file) {
   return save(State(object.state_dict()), file);
 }
 /// Saves the fields of a config.

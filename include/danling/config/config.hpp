@@ -1,11 +1,12 @@
 // Config: the settings of a program, from files and the command line.
 #pragma once
 
-#include <danling/config/fields.hpp>
 #include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <danling/config/fields.hpp>
 
 namespace danling::inline v0 {
 

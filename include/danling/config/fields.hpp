@@ -27,9 +27,7 @@ using ConfigTree = Tree<NoTensor>;  // danling/config/tree.hpp
 
 /// A struct that lists its fields: a Section, or the options of a component, which remain an aggregate.
 template <class T>
-concept Listed = requires(T& section, Fields& f) {
-  section.fields(f);
-};
+concept Listed = requires(T& section, Fields& f) { section.fields(f); };
 
 /// A group of fields: a whole config, or a named part of one (`optim`). Copies are independent.
 class Section {
@@ -54,7 +52,8 @@ class SectionRef {
  public:
   SectionRef(Section& section);  // NOLINT(google-explicit-constructor)
   template <Listed S>
-  requires(!std::derived_from<S, Section>) SectionRef(S& section)  // NOLINT(google-explicit-constructor)
+    requires(!std::derived_from<S, Section>)
+  SectionRef(S& section)  // NOLINT(google-explicit-constructor)
       : section_(&section), list_([](void* s, Fields& f) { static_cast<S*>(s)->fields(f); }) {}
 
  private:
@@ -190,7 +189,7 @@ class Fields {
 
   /// A type with TextTraits, or an optional of one, as text; the names of an enum are its choices.
   template <class V, class T = typename detail::Unwrapped<V>::type>
-  requires requires { TextTraits<T>::format; }
+    requires requires { TextTraits<T>::format; }
   Field operator()(std::string_view name, V& value, std::string_view help) {
     const std::optional<T> now = value;
     detail::TextValue text;

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <concepts>
-#include <danling/config/config.hpp>
-#include <danling/core/error.hpp>
 #include <memory>
 #include <string>
 #include <typeinfo>
+
+#include <danling/config/config.hpp>
+#include <danling/core/error.hpp>
 
 namespace danling::inline v0 {
 

@@ -1,11 +1,12 @@
 // Configs as values: conversion to and from trees and YAML; canonical form, hash and differences.
 #pragma once
 
-#include <danling/config/fields.hpp>
-#include <danling/core/tree.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <danling/config/fields.hpp>
+#include <danling/core/tree.hpp>
 
 namespace danling::inline v0 {
 

@@ -21,7 +21,7 @@ namespace detail {
 inline void append_text(std::string& out, std::string_view part) { out.append(part); }
 inline void append_text(std::string& out, char part) { out.push_back(part); }
 template <class T>
-requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
 void append_text(std::string& out, T part) {
   if constexpr (std::same_as<T, bool>) {
     out.append(part ? "true" : "false");

@@ -34,7 +34,7 @@ class SignalQueue {
  private:
   int descriptor_ = -1;
   sigset_t mask_before_{};
-  struct sigaction pipe_before_ {};
+  struct sigaction pipe_before_{};
 };
 
 }  // namespace danling::inline v0

@@ -21,7 +21,7 @@ template <class T>
 struct TextTraits;
 
 template <class E>
-requires std::is_enum_v<E> && requires(E value) { names_of(value); }
+  requires std::is_enum_v<E> && requires(E value) { names_of(value); }
 struct TextTraits<E> {
   static constexpr auto names = names_of(E());
   static constexpr std::string_view format(E value) {

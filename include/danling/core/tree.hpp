@@ -23,7 +23,8 @@ class Key {
   Key(std::string_view name) : value_(std::string(name)) {}  // NOLINT(google-explicit-constructor)
   Key(const char* name) : value_(std::string(name)) {}       // NOLINT(google-explicit-constructor)
   template <std::integral I>
-  requires(!std::same_as<I, bool>) Key(I number)  // NOLINT(google-explicit-constructor)
+    requires(!std::same_as<I, bool>)
+  Key(I number)  // NOLINT(google-explicit-constructor)
       : value_(static_cast<std::int64_t>(number)) {}
 
   bool is_string() const { return std::holds_alternative<std::string>(value_); }

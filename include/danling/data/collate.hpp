@@ -58,8 +58,8 @@ at::Tensor numbers(const std::vector<std::int64_t>& values);
 at::Tensor numbers(const std::vector<double>& values);
 at::Tensor numbers(const std::vector<float>& values);
 template <class T>
-requires std::is_arithmetic_v<T> || std::is_enum_v<T> at::Tensor collate_parts(const Parts<T>& parts,
-                                                                               const std::string&) {
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+at::Tensor collate_parts(const Parts<T>& parts, const std::string&) {
   using Number = std::conditional_t<std::same_as<T, bool> || std::floating_point<T>, T, std::int64_t>;
   std::vector<Number> values;
   values.reserve(parts.size());
@@ -81,7 +81,7 @@ inline std::vector<std::string> collate_parts(const Parts<std::string>& parts, c
 template <class T>
 struct CollatedOf {};
 template <class T>
-requires std::same_as<T, at::Tensor> || std::is_arithmetic_v<T> || std::is_enum_v<T>
+  requires std::same_as<T, at::Tensor> || std::is_arithmetic_v<T> || std::is_enum_v<T>
 struct CollatedOf<T> {
   using type = at::Tensor;
 };
@@ -96,11 +96,10 @@ struct CollatedOf<std::string> {
 template <class T>
 using Collated = typename CollatedOf<T>::type;
 template <class T>
-concept Collatable = requires {
-  typename CollatedOf<T>::type;
-};
+concept Collatable = requires { typename CollatedOf<T>::type; };
 template <Collatable T, class A>
-requires(!std::same_as<T, bool>) struct CollatedOf<std::vector<T, A>> {
+  requires(!std::same_as<T, bool>)
+struct CollatedOf<std::vector<T, A>> {
   using type = std::vector<Collated<T>>;
 };
 template <Collatable T, std::size_t n>
@@ -129,7 +128,8 @@ struct CollatedOf<std::unordered_map<K, T, H, E, A>> {
 };
 
 template <class C>
-requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>& parts, const std::string& path);
+  requires Container<C> && Collatable<C>
+Collated<C> collate_parts(const Parts<C>& parts, const std::string& path);
 
 /// Collates one part of each container; `get` returns a pointer to it.
 template <class C, class Get>
@@ -143,7 +143,8 @@ auto collate_part(const Parts<C>& containers, const std::string& path, const Get
 }
 
 template <class C>
-requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>& parts, const std::string& path) {
+  requires Container<C> && Collatable<C>
+Collated<C> collate_parts(const Parts<C>& parts, const std::string& path) {
   Collated<C> out;
   const C& first = *parts.front();
   if constexpr (requires { std::get<0>(first); }) {
@@ -151,8 +152,7 @@ requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>&
       ((std::get<i>(out) =
             collate_part(parts, below(path, i), [](const C& container) { return &std::get<i>(container); })),
        ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<C>>());
+    }(std::make_index_sequence<std::tuple_size_v<C>>());
   } else if constexpr (requires { first.has_value(); }) {
     for (std::size_t i = 1; i < parts.size(); ++i) {
       if (parts[i]->has_value() != first.has_value()) {

@@ -87,13 +87,13 @@ struct Common<First, Rest...> {
 template <class... D>
 struct CommonSamples : Common<> {};
 template <class... D>
-requires(RecordSource<D>&&...) struct CommonSamples<D...> : Common<record_of<D>...> {
-};
+  requires(RecordSource<D> && ...)
+struct CommonSamples<D...> : Common<record_of<D>...> {};
 template <class... D>
 struct CommonBatches : Common<> {};
 template <class... D>
-requires(DatasetLike<D>&&...) struct CommonBatches<D...> : Common<batch_of<D>...> {
-};
+  requires(DatasetLike<D> && ...)
+struct CommonBatches<D...> : Common<batch_of<D>...> {};
 }  // namespace detail
 
 /// See `concat`: samples S (or None) and batches B. If `whole`, merges batches of the parts; otherwise collates samples
@@ -119,14 +119,26 @@ class ConcatDataset {
   explicit ConcatDataset(std::vector<Part> parts) : parts_(std::move(parts)), offsets_(detail::offsets_of(parts_)) {}
 
   std::int64_t size() const { return offsets_.size(); }
-  S get(std::int64_t index, const SampleInfo& info) const requires has_samples {
+  S get(std::int64_t index, const SampleInfo& info) const
+    requires has_samples
+  {
     const auto [part, own] = offsets_[index];
     return parts_[part]->get(own, info);
   }
-  S get(std::int64_t index) const requires has_samples { return detail::look_at(*this, index); }
-  B collate(std::vector<S> samples) const requires collates { return parts_.front()->collate(std::move(samples)); }
+  S get(std::int64_t index) const
+    requires has_samples
+  {
+    return detail::look_at(*this, index);
+  }
+  B collate(std::vector<S> samples) const
+    requires collates
+  {
+    return parts_.front()->collate(std::move(samples));
+  }
   /// Reads a batch from each part that has some of its records, and merges them.
-  B get_batch(std::span<const std::int64_t> indices, const BatchInfo& info) const requires whole {
+  B get_batch(std::span<const std::int64_t> indices, const BatchInfo& info) const
+    requires whole
+  {
     const auto shares = offsets_.shares(indices);
     if (shares.size() == 1) {
       return parts_[shares.front().part]->read(shares.front().indices, info);
@@ -142,7 +154,9 @@ class ConcatDataset {
     }
     return merge_batches(std::move(batches), order);
   }
-  B get_batch(std::span<const std::int64_t> indices) const requires whole {
+  B get_batch(std::span<const std::int64_t> indices) const
+    requires whole
+  {
     return get_batch(indices, BatchInfo::of(indices));
   }
   State source_info(std::int64_t index) const {

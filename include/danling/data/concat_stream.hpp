@@ -90,8 +90,8 @@ struct CommonCollated {
   using type = void;
 };
 template <class First, class... Rest>
-requires(SampleStream<First>&&...&&
-             std::same_as<stream_batch_of<First>, stream_batch_of<Rest>>) struct CommonCollated<First, Rest...> {
+  requires(SampleStream<First> && ... && std::same_as<stream_batch_of<First>, stream_batch_of<Rest>>)
+struct CommonCollated<First, Rest...> {
   using type = stream_batch_of<First>;
 };
 }  // namespace detail
@@ -141,9 +141,21 @@ class ConcatStream {
     }
     return std::nullopt;
   }
-  S make(Make record, const SampleInfo& info) const requires informed { return record(info); }
-  S make(Make record) const requires(!informed) { return record(); }
-  B collate(std::vector<S> samples) requires(!std::is_void_v<B>) { return parts_.front()->collate(std::move(samples)); }
+  S make(Make record, const SampleInfo& info) const
+    requires informed
+  {
+    return record(info);
+  }
+  S make(Make record) const
+    requires(!informed)
+  {
+    return record();
+  }
+  B collate(std::vector<S> samples)
+    requires(!std::is_void_v<B>)
+  {
+    return parts_.front()->collate(std::move(samples));
+  }
   std::int64_t skip(std::int64_t count) {
     std::int64_t done = 0;
     while (done < count) {

@@ -22,16 +22,15 @@ namespace danling::inline v0::data {
 
 namespace detail {
 template <class T>
-concept NamesDatum = requires {
-  typename T::datum_type;
-};
+concept NamesDatum = requires { typename T::datum_type; };
 /// The type that declares a dataset's loader defaults: its `datum_type`, else the result of `get`.
 template <class T>
 struct DatumOf {
   using type = void;
 };
 template <SampleSource T>
-requires(!NamesDatum<T>) struct DatumOf<T> {
+  requires(!NamesDatum<T>)
+struct DatumOf<T> {
   using type = sample_of<T>;
 };
 template <NamesDatum T>
@@ -60,12 +59,16 @@ class DatasetAdapter final : public Dataset<batch_of<T>> {
   batch_of<T> read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
     return detail::read_batch(*object_, indices, info);
   }
-  auto get(std::int64_t index, const SampleInfo& info) const requires SampleSource<T> {
+  auto get(std::int64_t index, const SampleInfo& info) const
+    requires SampleSource<T>
+  {
     return detail::get_sample(*object_, index, info);
   }
   template <class S>
-  requires detail::MemberCollate<T, S>
-  auto collate(std::vector<S> samples) const { return object_->collate(std::move(samples)); }
+    requires detail::MemberCollate<T, S>
+  auto collate(std::vector<S> samples) const {
+    return object_->collate(std::move(samples));
+  }
   std::int64_t random_layers() const override { return detail::random_layers_of(*object_); }
   State source_info(std::int64_t index) const override { return detail::source_info_of(*object_, index); }
   std::optional<std::string> entry_key(std::int64_t index) const override {
@@ -83,12 +86,10 @@ class DatasetAdapter final : public Dataset<batch_of<T>> {
 
 namespace detail {
 template <class T>
-concept GetsBatches = requires(T& object, std::span<const std::int64_t> indices) {
-  object.get_batch(indices);
-}
-|| requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
-  object.get_batch(indices, info);
-};
+concept GetsBatches = requires(T& object, std::span<const std::int64_t> indices) { object.get_batch(indices); } ||
+                      requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
+                        object.get_batch(indices, info);
+                      };
 
 /// Fails to compile, with the reason, if `T` is not a dataset.
 template <class T>

@@ -60,18 +60,14 @@ concept InformedBatches = requires(T& object, std::span<const std::int64_t> indi
 };
 /// True if batches can be read with a `BatchInfo`, by `read`, as in `Dataset`.
 template <class T>
-concept ReadsBatches = PlainBatches<T> &&
-    requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
-  { object.read(indices, info) } -> std::same_as<decltype(object.get_batch(indices))>;
-};
+concept ReadsBatches =
+    PlainBatches<T> && requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
+      { object.read(indices, info) } -> std::same_as<decltype(object.get_batch(indices))>;
+    };
 template <class T>
-concept PlainSamples = requires(T& object, std::int64_t index) {
-  object.get(index);
-};
+concept PlainSamples = requires(T& object, std::int64_t index) { object.get(index); };
 template <class T>
-concept InformedSamples = requires(T& object, std::int64_t index, const SampleInfo& info) {
-  object.get(index, info);
-};
+concept InformedSamples = requires(T& object, std::int64_t index, const SampleInfo& info) { object.get(index, info); };
 
 template <class T>
 auto get_sample(T& object, std::int64_t index, const SampleInfo& info) {
@@ -118,14 +114,13 @@ State source_of_failed(const T& object, std::int64_t index) {
 
 /// Has `size()` and `get_batch(indices)` or `get_batch(indices, info)`.
 template <class T>
-concept BatchSource = (detail::PlainBatches<T> || detail::InformedBatches<T>)&&detail::Sized<T>;
+concept BatchSource = (detail::PlainBatches<T> || detail::InformedBatches<T>) && detail::Sized<T>;
 
 /// Has `size()`, `get(index)` or `get(index, info)`, and a `collate` for the result of `get`: a member, or in the
 /// sample type or its namespace.
 template <class T>
-concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&detail::Sized<T>&& requires {
-  requires Collates<T, detail::sample_of<T>>;
-};
+concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>) && detail::Sized<T> &&
+                       requires { requires Collates<T, detail::sample_of<T>>; };
 
 /// Types that `make_dataset` accepts. (t3w: IDataset.)
 template <class T>

@@ -62,13 +62,9 @@ std::optional<std::string> uuid_text(const U& uuid) {
 }
 
 template <class S>
-concept UuidFunction = requires(const S& sample) {
-  uuid_text(sample.uuid());
-};
+concept UuidFunction = requires(const S& sample) { uuid_text(sample.uuid()); };
 template <class S>
-concept UuidMember = !UuidFunction<S> && requires(const S& sample) {
-  uuid_text(sample.uuid);
-};
+concept UuidMember = !UuidFunction<S> && requires(const S& sample) { uuid_text(sample.uuid); };
 }  // namespace detail
 
 /// Has a member `uuid`, or a function `uuid() const`: text or a number, or an optional one.
@@ -95,6 +91,9 @@ concept FromUuid = requires(Id&& id) {
 
 /// Creates the sample of this name again, to inspect it.
 template <class S, class Id>
-requires FromUuid<S, Id> S from_uuid(Id&& id) { return S::from_uuid(std::forward<Id>(id)); }
+  requires FromUuid<S, Id>
+S from_uuid(Id&& id) {
+  return S::from_uuid(std::forward<Id>(id));
+}
 
 }  // namespace danling::inline v0::data

@@ -42,7 +42,8 @@ class SplitSizes {
  public:
   struct Size {
     template <class N>
-    requires std::integral<N> || std::floating_point<N> Size(N number)  // NOLINT(google-explicit-constructor)
+      requires std::integral<N> || std::floating_point<N>
+    Size(N number)  // NOLINT(google-explicit-constructor)
         : count(static_cast<std::int64_t>(number)),
           fraction(static_cast<double>(number)),
           is_fraction(std::floating_point<N>) {}
@@ -53,8 +54,8 @@ class SplitSizes {
 
   SplitSizes(std::initializer_list<Size> sizes) : sizes_(sizes) {}
   template <class N>
-  requires std::integral<N> || std::floating_point<N> SplitSizes(
-      const std::vector<N>& sizes)  // NOLINT(google-explicit-constructor)
+    requires std::integral<N> || std::floating_point<N>
+  SplitSizes(const std::vector<N>& sizes)  // NOLINT(google-explicit-constructor)
       : sizes_(sizes.begin(), sizes.end()) {}
 
   /// Returns the number of records in each part of a dataset of `size`. Rounds fractions down and gives the remaining

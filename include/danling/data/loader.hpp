@@ -29,9 +29,8 @@ class Loader : public LoaderBase {
 
   /// Rejects other types at compile time, with the reason.
   template <class T>
-  requires(!std::derived_from<std::remove_cvref_t<T>, LoaderBase> &&
-           !std::convertible_to<T, Source<B>>) explicit Loader(T&&, LoaderOptions options = {})
-      : Loader(Source<B>(), std::move(options)) {
+    requires(!std::derived_from<std::remove_cvref_t<T>, LoaderBase> && !std::convertible_to<T, Source<B>>)
+  explicit Loader(T&&, LoaderOptions options = {}) : Loader(Source<B>(), std::move(options)) {
     static_assert(detail::require_source<std::remove_cvref_t<T>, B>());
   }
 
@@ -104,7 +103,7 @@ B batch_of_base(const Stream<B>*);
 template <class T>
 struct SourceBatch {};
 template <class T>
-requires requires { batch_of_base(std::declval<T*>()); }
+  requires requires { batch_of_base(std::declval<T*>()); }
 struct SourceBatch<std::shared_ptr<T>> {
   using type = decltype(batch_of_base(std::declval<T*>()));
 };
@@ -113,7 +112,8 @@ struct SourceBatch<T> {
   using type = batch_of<T>;
 };
 template <StreamLike T>
-requires(!DatasetLike<T>) struct SourceBatch<T> {
+  requires(!DatasetLike<T>)
+struct SourceBatch<T> {
   using type = stream_batch_of<T>;
 };
 }  // namespace detail

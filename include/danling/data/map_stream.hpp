@@ -26,17 +26,22 @@ class MapStream {
 
   std::optional<Record> next() { return base_.next(); }
   /// Takes no `info` if neither the stream below nor the function takes it: then a filter may follow.
-  auto make(Record record) const requires(!detail::MakesInformed<T> && !detail::MapsInformed<F, Before, SampleInfo>) {
+  auto make(Record record) const
+    requires(!detail::MakesInformed<T> && !detail::MapsInformed<F, Before, SampleInfo>)
+  {
     return std::invoke(function_, detail::make_sample(base_, std::move(record)));
   }
   auto make(Record record, const SampleInfo& info) const
-      requires(detail::MakesInformed<T> || detail::MapsInformed<F, Before, SampleInfo>) {
+    requires(detail::MakesInformed<T> || detail::MapsInformed<F, Before, SampleInfo>)
+  {
     return detail::apply_above<Before>(below_, function_, detail::make_sample(base_, std::move(record), info), info);
   }
   std::int64_t random_layers() const { return below_ + (detail::MapsInformed<F, Before, SampleInfo> ? 1 : 0); }
   template <class S>
-  requires detail::MemberCollate<T, S>
-  auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
+    requires detail::MemberCollate<T, S>
+  auto collate(std::vector<S> samples) {
+    return base_.collate(std::move(samples));
+  }
 
   std::int64_t skip(std::int64_t count) { return detail::skip_records(base_, count); }
   void reset(std::int64_t epoch) { base_.reset(epoch); }

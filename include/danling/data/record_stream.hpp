@@ -17,9 +17,7 @@ namespace danling::inline v0::data {
 
 namespace detail {
 template <class T>
-concept Restartable = Checkpointable<T> && requires(T& object, std::int64_t epoch) {
-  object.reset(epoch);
-};
+concept Restartable = Checkpointable<T> && requires(T& object, std::int64_t epoch) { object.reset(epoch); };
 
 template <class Optional>
 struct unwrapped {};
@@ -31,13 +29,10 @@ template <class T>
 using yielded = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next())>>::type;
 
 template <class T>
-concept MakesInformed = requires(const T& object, yielded<T> record, const SampleInfo& info) {
-  object.make(std::move(record), info);
-};
+concept MakesInformed =
+    requires(const T& object, yielded<T> record, const SampleInfo& info) { object.make(std::move(record), info); };
 template <class T>
-concept MakesPlain = requires(const T& object, yielded<T> record) {
-  object.make(std::move(record));
-};
+concept MakesPlain = requires(const T& object, yielded<T> record) { object.make(std::move(record)); };
 
 /// Returns the sample of a record; the record itself if `T` has no `make`.
 template <class T>
@@ -52,7 +47,8 @@ auto make_sample(const T& object, yielded<T> record, const SampleInfo& info) {
 }
 /// The same for a stream that does not take the info.
 template <class T>
-requires(!MakesInformed<T>) auto make_sample(const T& object, yielded<T> record) {
+  requires(!MakesInformed<T>)
+auto make_sample(const T& object, yielded<T> record) {
   if constexpr (MakesPlain<T>) {
     return object.make(std::move(record));
   } else {

@@ -50,13 +50,13 @@ concept DefaultCollate = DefaultCollatable<S> && requires(const std::vector<S>& 
   { default_collate(samples) } -> BatchType;
 };
 template <class T, class S>
-concept HasCollate = std::is_object_v<S> &&
-    (MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>);
+concept HasCollate =
+    std::is_object_v<S> && (MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>);
 
 /// Collates by a member of the dataset, else of the sample type, else a free function in its namespace, else by
 /// default.
 template <class T, class S>
-requires HasCollate<T, S>
+  requires HasCollate<T, S>
 auto collate_with(T& object, std::vector<S> samples) {
   if constexpr (MemberCollate<T, S>) {
     return object.collate(std::move(samples));

@@ -22,31 +22,23 @@ struct pointee<std::shared_ptr<T>> {
   using type = T;
 };
 template <class P, class Base>
-concept SharedOf = requires {
-  requires std::derived_from<typename pointee<P>::type, Base>;
-};
+concept SharedOf = requires { requires std::derived_from<typename pointee<P>::type, Base>; };
 
 template <class T, class B>
-concept DatasetOf = DatasetLike<T> && requires {
-  requires std::same_as<batch_of<T>, B>;
-};
+concept DatasetOf = DatasetLike<T> && requires { requires std::same_as<batch_of<T>, B>; };
 template <class T, class B>
-concept StreamOf = StreamLike<T> && requires {
-  requires std::same_as<stream_batch_of<T>, B>;
-};
+concept StreamOf = StreamLike<T> && requires { requires std::same_as<stream_batch_of<T>, B>; };
 }  // namespace detail
 
 /// Types that convert to a `Source<B>`: a shared pointer to a `Dataset<B>` or `Stream<B>`, or an object that satisfies
 /// the concept of either.
 template <class T, class B>
 concept SourceOf = detail::SharedOf<T, Dataset<B>> || detail::SharedOf<T, Stream<B>> || detail::DatasetOf<T, B> ||
-    detail::StreamOf<T, B>;
+                   detail::StreamOf<T, B>;
 
 namespace detail {
 template <class T>
-concept Shared = requires {
-  typename pointee<T>::type;
-};
+concept Shared = requires { typename pointee<T>::type; };
 
 /// Fails to compile, with the reason, if `T` is not a source of batches of type `B`.
 template <class T, class B>
@@ -75,13 +67,14 @@ class Source {
   Source() = default;
 
   template <class T>
-  requires(!std::same_as<std::remove_cvref_t<T>, Source> && SourceOf<std::remove_cvref_t<T>, B>)
-      Source(T&& from) {  // NOLINT(google-explicit-constructor)
+    requires(!std::same_as<std::remove_cvref_t<T>, Source> && SourceOf<std::remove_cvref_t<T>, B>)
+  Source(T&& from) {  // NOLINT(google-explicit-constructor)
     set(std::forward<T>(from));
   }
 
   template <class T>
-  requires(!std::same_as<std::remove_cvref_t<T>, Source>) Source& operator=(T&& from) {
+    requires(!std::same_as<std::remove_cvref_t<T>, Source>)
+  Source& operator=(T&& from) {
     static_assert(detail::require_source<std::remove_cvref_t<T>, B>());
     set(std::forward<T>(from));
     return *this;

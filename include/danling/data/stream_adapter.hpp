@@ -89,10 +89,7 @@ class StreamAdapter final : public Stream<stream_batch_of<T>> {
 
 namespace detail {
 template <class T>
-concept Yields = requires {
-  typename yielded<T>;
-}
-|| requires { typename yielded_batch<T>; };
+concept Yields = requires { typename yielded<T>; } || requires { typename yielded_batch<T>; };
 
 /// Fails to compile, with the reason, if `T` is not a stream.
 template <class T>
@@ -103,7 +100,7 @@ constexpr bool require_stream() {
   static_assert(Checkpointable<T>,
                 "a stream needs `danling::State state_dict() const` and `void load_state_dict(const danling::State&)`");
   static_assert(
-      requires(T & object, std::int64_t epoch) { object.reset(epoch); },
+      requires(T& object, std::int64_t epoch) { object.reset(epoch); },
       "a stream needs `void reset(std::int64_t epoch)`");
   static_assert(StreamLike<T> || !Yields<T> || !Restartable<T>,
                 "the records of a stream need `Batch collate(std::vector<Sample>)` in the stream, static in the "

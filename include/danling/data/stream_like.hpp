@@ -23,9 +23,7 @@ using yielded_batch = typename unwrapped<std::remove_cvref_t<decltype(std::declv
 
 /// `next(num_samples)` returns std::optional of a batch; has `reset(epoch)`, `state_dict()`, `load_state_dict(state)`.
 template <class T>
-concept BatchStream = detail::Restartable<T> && requires {
-  requires BatchType<detail::yielded_batch<T>>;
-};
+concept BatchStream = detail::Restartable<T> && requires { requires BatchType<detail::yielded_batch<T>>; };
 
 /// A `RecordStream` whose samples have a `collate`.
 template <class T>

@@ -25,15 +25,21 @@ class StreamWrapper {
  public:
   explicit StreamWrapper(T base) : base_(std::move(base)) {}
 
-  auto make(yielded<T> record, const SampleInfo& info) const requires MakesInformed<T> {
+  auto make(yielded<T> record, const SampleInfo& info) const
+    requires MakesInformed<T>
+  {
     return base_.make(std::move(record), info);
   }
-  auto make(yielded<T> record) const requires(!MakesInformed<T> && MakesPlain<T>) {
+  auto make(yielded<T> record) const
+    requires(!MakesInformed<T> && MakesPlain<T>)
+  {
     return base_.make(std::move(record));
   }
   template <class S>
-  requires MemberCollate<T, S>
-  auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
+    requires MemberCollate<T, S>
+  auto collate(std::vector<S> samples) {
+    return base_.collate(std::move(samples));
+  }
   std::int64_t random_layers() const { return random_layers_of_stream(base_); }
   LoaderDefaults loader_defaults() const { return datum_defaults_of<T, made<T>>(base_); }
   std::string split() const { return detail::split_of(base_); }
@@ -46,7 +52,8 @@ class StreamWrapper {
 
 /// See `filter`. Returns samples.
 template <RecordStream T, std::predicate<const detail::made<T>&> P>
-requires(!detail::MakesInformed<T>) class FilterStream {
+  requires(!detail::MakesInformed<T>)
+class FilterStream {
   using Sample = detail::made<T>;
 
  public:
@@ -66,8 +73,10 @@ requires(!detail::MakesInformed<T>) class FilterStream {
   State state_dict() const { return base_.state_dict(); }
   void load_state_dict(const State& state) { base_.load_state_dict(state); }
   template <class S>
-  requires detail::MemberCollate<T, S>
-  auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
+    requires detail::MemberCollate<T, S>
+  auto collate(std::vector<S> samples) {
+    return base_.collate(std::move(samples));
+  }
   LoaderDefaults loader_defaults() const { return detail::datum_defaults_of<T, Sample>(base_); }
   std::string split() const { return detail::split_of(base_); }
   bool train() const { return detail::train_of(base_); }

@@ -35,18 +35,28 @@ class Subset : public detail::ParentDataset<T> {
   std::vector<std::int64_t> indices() const { return indices_.to_vector(); }
 
   std::int64_t size() const { return indices_.size(); }
-  auto get(std::int64_t index, const SampleInfo& info) const requires RecordSource<T> {
+  auto get(std::int64_t index, const SampleInfo& info) const
+    requires RecordSource<T>
+  {
     return detail::record_at(this->base(), indices_.at(index), info);
   }
-  auto get(std::int64_t index) const requires RecordSource<T> { return detail::look_at(*this, index); }
-  auto get_batch(std::span<const std::int64_t> indices, const BatchInfo& info) const requires DatasetLike<T> {
+  auto get(std::int64_t index) const
+    requires RecordSource<T>
+  {
+    return detail::look_at(*this, index);
+  }
+  auto get_batch(std::span<const std::int64_t> indices, const BatchInfo& info) const
+    requires DatasetLike<T>
+  {
     std::array<std::int64_t, 256> few;  // most batches fit: no allocation
     std::vector<std::int64_t> many(indices.size() > few.size() ? indices.size() : 0);
     const std::span<std::int64_t> of_base(many.empty() ? few.data() : many.data(), indices.size());
     indices_.map(indices, of_base);
     return detail::read_batch(this->base(), of_base, info);
   }
-  auto get_batch(std::span<const std::int64_t> indices) const requires DatasetLike<T> {
+  auto get_batch(std::span<const std::int64_t> indices) const
+    requires DatasetLike<T>
+  {
     return get_batch(indices, BatchInfo::of(indices));
   }
   State source_info(std::int64_t index) const { return Parent::source_info(indices_.at(index)); }

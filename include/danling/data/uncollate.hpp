@@ -25,7 +25,7 @@ concept FreeUncollate = requires(B batch) {
 };
 
 template <class B>
-requires std::same_as<B, at::Tensor> || FreeUncollate<B>
+  requires std::same_as<B, at::Tensor> || FreeUncollate<B>
 auto uncollate_one(B batch) {
   if constexpr (std::same_as<B, at::Tensor>) {
     return uncollate_tensor(batch);

@@ -49,7 +49,7 @@ class AverageMeters {
   void update(std::initializer_list<Update> updates);
   /// The same for a map of names to numbers or tensors.
   template <class Map>
-  requires requires(const Map& map) { Update((*map.begin()).first, (*map.begin()).second); }
+    requires requires(const Map& map) { Update((*map.begin()).first, (*map.begin()).second); }
   void update(const Map& values) {
     for (const auto& [name, value] : values) {
       (*this)[name].update(value);

@@ -30,9 +30,8 @@ class Losses : public BatchLosses<PredictionBatch> {
     /// `what`: a loss module (holder or shared_ptr), an nn::TargetLoss (or a pointer to one), or a callable
     /// (prediction, target) -> tensor or MetricValue.
     template <class T>
-    requires(!std::convertible_to<T, std::shared_ptr<Loss<PredictionBatch>>>)
-        Entry(std::string given, T what, double weight = 1.0)
-        : name(std::move(given)) {
+      requires(!std::convertible_to<T, std::shared_ptr<Loss<PredictionBatch>>>)
+    Entry(std::string given, T what, double weight = 1.0) : name(std::move(given)) {
       loss = std::make_shared<Of<T>>(std::move(what), weight);
     }
     /// A loss of a user-defined class.

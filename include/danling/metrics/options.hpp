@@ -44,8 +44,10 @@ constexpr auto names_of(Scores) { return std::to_array<std::string_view>({"detec
 
 /// The name of a value of these enums.
 template <class E>
-requires requires(E value) { names_of(value); }
-std::string_view to_string(E value) { return TextTraits<E>::format(value); }
+  requires requires(E value) { names_of(value); }
+std::string_view to_string(E value) {
+  return TextTraits<E>::format(value);
+}
 
 struct BinaryOptions {
   /// Probabilities above it predict the label 1.

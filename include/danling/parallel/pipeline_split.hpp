@@ -78,9 +78,7 @@ std::vector<std::string> parameters_without_stage(const torch::nn::Module& model
 namespace detail {
 
 template <class M, class... Inputs>
-concept TakesTensors = requires(M& module, Inputs... inputs) {
-  module.forward(inputs...);
-};
+concept TakesTensors = requires(M& module, Inputs... inputs) { module.forward(inputs...); };
 
 inline std::vector<at::Tensor> as_tensors(at::Tensor output) { return {std::move(output)}; }
 inline std::vector<at::Tensor> as_tensors(std::vector<at::Tensor> outputs) { return outputs; }

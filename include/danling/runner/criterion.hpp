@@ -27,18 +27,16 @@ concept LossModule = requires(M& module, const at::Tensor& prediction, const at:
 };
 
 template <class T>
-concept SharedLosses = requires {
-  typename T::element_type;
-}
-&&std::derived_from<typename T::element_type, LossesBase>;
+concept SharedLosses =
+    requires { typename T::element_type; } && std::derived_from<typename T::element_type, LossesBase>;
 
 template <class T>
 concept LossCallable = std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&, const at::Tensor&>;
 
 /// A loss of (prediction, target), at least one of which is not a tensor.
 template <class T>
-concept TypedLoss = TypedForward<T> && std::same_as<Output<T>, at::Tensor> && std::tuple_size_v<Parameters<T>>
-== 2 && !tensors_only<Parameters<T>>;
+concept TypedLoss = TypedForward<T> && std::same_as<Output<T>, at::Tensor> && std::tuple_size_v<Parameters<T>> == 2 &&
+                    !tensors_only<Parameters<T>>;
 
 }  // namespace detail
 
@@ -49,8 +47,8 @@ class CriterionHandle {
   CriterionHandle() = default;
 
   template <class T>
-  requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>) CriterionHandle(T&& criterion)
-      : version_(next_version()) {  // NOLINT(google-explicit-constructor)
+    requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>)
+  CriterionHandle(T&& criterion) : version_(next_version()) {  // NOLINT(google-explicit-constructor)
     assign(std::forward<T>(criterion));
   }
 
@@ -67,8 +65,8 @@ class CriterionHandle {
   /// The loss of a prediction or target of another type, or with the batch as target, if the criterion takes these
   /// types. A criterion of tensors receives `model_output(prediction)`, or the tensor of a State.
   template <class P, class T>
-  requires(!(detail::TensorLike<P> && detail::TensorLike<T>)) at::Tensor operator()(const P& prediction,
-                                                                                    const T& target) const {
+    requires(!(detail::TensorLike<P> && detail::TensorLike<T>))
+  at::Tensor operator()(const P& prediction, const T& target) const {
     if (takes<T, P>()) {
       return typed_(&prediction, &target);
     }

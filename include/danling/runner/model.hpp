@@ -123,7 +123,7 @@ class CallableModel final : public ModelConcept {
 /// Types that a runner's `model` accepts.
 template <class T>
 concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::ScriptModule<T> ||
-    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&> || detail::TypedForward<T>;
+                    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&> || detail::TypedForward<T>;
 
 /// A value handle: copies share the module. Empty until assigned.
 ///
@@ -139,8 +139,8 @@ class ModelHandle {
   ModelHandle() = default;
 
   template <class T>
-  requires(!std::same_as<std::remove_cvref_t<T>, ModelHandle>)
-      ModelHandle(T&& model) {  // NOLINT(google-explicit-constructor)
+    requires(!std::same_as<std::remove_cvref_t<T>, ModelHandle>)
+  ModelHandle(T&& model) {  // NOLINT(google-explicit-constructor)
     assign(std::forward<T>(model));
   }
 
@@ -153,7 +153,10 @@ class ModelHandle {
     return concept_->forward(input);
   }
   template <class I>
-  requires(!detail::TensorLike<I>) at::Tensor operator()(const I& input) const { return forward(input); }
+    requires(!detail::TensorLike<I>)
+  at::Tensor operator()(const I& input) const {
+    return forward(input);
+  }
 
   /// Runs a forward that takes an `I` and returns a `P`; a tuple or pair holds several arguments. A model of tensors
   /// also accepts a State that is a tensor.

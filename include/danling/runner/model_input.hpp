@@ -23,21 +23,13 @@ void model_input() = delete;
 void model_target() = delete;
 
 template <class B>
-concept FreeInput = requires(const B& batch) {
-  model_input(batch);
-};
+concept FreeInput = requires(const B& batch) { model_input(batch); };
 template <class B>
-concept FreeTarget = requires(const B& batch) {
-  model_target(batch);
-};
+concept FreeTarget = requires(const B& batch) { model_target(batch); };
 template <class B>
-concept MemberInput = requires(const B& batch) {
-  batch.input;
-};
+concept MemberInput = requires(const B& batch) { batch.input; };
 template <class B>
-concept MemberTarget = requires(const B& batch) {
-  batch.target;
-};
+concept MemberTarget = requires(const B& batch) { batch.target; };
 
 [[noreturn]] void fail_input(const char* expected);
 
@@ -110,10 +102,9 @@ inline constexpr detail::ModelInput model_input{};
 
 /// A batch type that has, or may have, a target.
 template <class B>
-concept HasModelTarget = detail::FreeTarget<B> || detail::MemberTarget<B> || std::same_as<B, State> ||
-    detail::NamedParts<B> || detail::ByIndex<B> || requires {
-  requires std::tuple_size<B>::value >= 2;
-};
+concept HasModelTarget =
+    detail::FreeTarget<B> || detail::MemberTarget<B> || std::same_as<B, State> || detail::NamedParts<B> ||
+    detail::ByIndex<B> || requires { requires std::tuple_size<B>::value >= 2; };
 
 /// The criterion's target from a batch. The first of: a free function `model_target(batch)`, the member or entry
 /// `target`, the second part; an undefined tensor if there is none.

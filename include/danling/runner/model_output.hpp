@@ -20,13 +20,9 @@ namespace detail {
 void model_output() = delete;  // only argument-dependent lookup finds it, in the namespace of the user's type
 
 template <class P>
-concept FreeOutput = requires(const P& prediction) {
-  model_output(prediction);
-};
+concept FreeOutput = requires(const P& prediction) { model_output(prediction); };
 template <class P>
-concept MemberOutput = requires(const P& prediction) {
-  prediction.output;
-};
+concept MemberOutput = requires(const P& prediction) { prediction.output; };
 
 [[noreturn]] void fail_output(const std::string& prediction);
 /// Returns the entry "output" of a map, the first item of a list or tuple, or else the tree.
@@ -70,8 +66,7 @@ inline constexpr detail::ModelOutput model_output{};
 template <class P>
 concept HasTensorOutput = requires(const P& prediction) {
   { model_output(prediction) } -> std::convertible_to<const at::Tensor&>;
-}
-|| requires(const P& prediction) {
+} || requires(const P& prediction) {
   { model_output(prediction) } -> std::convertible_to<const State&>;
   requires std::same_as<std::remove_cvref_t<decltype(model_output(prediction))>, State>;
 };

@@ -38,7 +38,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
 /// the results. Sets signal handlers, allocator and thread counts of the process. Reports every error as one line on
 /// stderr and an exit code.
 template <class R, std::derived_from<RunnerConfig> C>
-requires std::derived_from<R, TorchRunnerBase>
+  requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv) {
   C config;
   return detail::run(
@@ -48,7 +48,7 @@ int run(int argc, char** argv) {
 /// Calls `work` instead of training and testing: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`. Prints the table
 /// if `work` trained.
 template <class R, std::derived_from<RunnerConfig> C, std::invocable<R&> Work>
-requires std::derived_from<R, TorchRunnerBase>
+  requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv, Work work) {
   C config;
   return detail::run(

@@ -2,6 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <danling/checkpoint/options.hpp>
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
@@ -19,12 +26,6 @@
 #include <danling/runner/logging_options.hpp>
 #include <danling/runner/process_options.hpp>
 #include <danling/runner/profiling_options.hpp>
-#include <limits>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace danling::inline v0 {
 

@@ -1,5 +1,8 @@
 #include <danling/data/datasets/image_folder.hpp>
 
+#include <dirent.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -7,9 +10,6 @@
 #include <new>
 #include <system_error>
 #include <utility>
-
-#include <dirent.h>
-#include <sys/stat.h>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -50,7 +50,7 @@ bool is_directory(const std::string& path, const dirent& entry) {
   if (entry.d_type == DT_DIR) {
     return true;
   }
-  struct stat status {};
+  struct stat status{};
   return (entry.d_type == DT_LNK || entry.d_type == DT_UNKNOWN) && ::stat(path.c_str(), &status) == 0 &&
          S_ISDIR(status.st_mode);
 }
@@ -128,7 +128,7 @@ class ImageFolder::Lister {
   };
 
   void descend(const std::string& path) {
-    struct stat status {};
+    struct stat status{};
     if (::stat(path.c_str(), &status) != 0) {
       fail_to_list(path, errno);
     }

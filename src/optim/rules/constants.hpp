@@ -2,6 +2,7 @@
 #pragma once
 
 #include <danling/optim/options.hpp>
+
 #include <optim/rules/lists.hpp>
 #include <optim/rules/rules.hpp>
 

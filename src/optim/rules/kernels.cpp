@@ -1,10 +1,10 @@
 // Selects the kernel tables for this CPU.
-#include <optim/rules/layerwise_kernels.hpp>
-
 #include <string>
 #include <type_traits>
 
 #include <ATen/Version.h>
+
+#include <optim/rules/layerwise_kernels.hpp>
 
 namespace danling::inline v0::optim::rules {
 

@@ -1,12 +1,13 @@
 // Connects nested tensors to autograd. Operators work on the packed values, which carry their own graph. Three nodes
 // connect the wrapper to this graph for code that sees only the wrapper: custom functions, hooks, grad().
+#include <torch/csrc/autograd/autograd.h>
+
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <type_traits>
 #include <utility>
 
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>

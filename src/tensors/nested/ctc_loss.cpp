@@ -1,7 +1,7 @@
 // ctc_loss with the sequence lengths of the NestedTensor.
-#include <vector>
-
 #include <ATen/ops/ctc_loss.h>
+
+#include <vector>
 
 #include <tensors/nested/along.hpp>
 #include <tensors/nested/operators.hpp>

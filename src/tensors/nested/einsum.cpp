@@ -1,9 +1,10 @@
 // einsum of nested tensors: on the packed values if each token is independent, else per element.
+#include <ATen/ops/einsum.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
 
-#include <ATen/ops/einsum.h>
 #include <ATen/ops/stack.h>
 
 #include <tensors/nested/operators.hpp>

@@ -1,8 +1,9 @@
 // Matrix products: of tokens with weights, and of the elements of two nested tensors.
+#include <ATen/ops/matmul.h>
+
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 
 #include <tensors/nested/deferred_operators.hpp>

@@ -1,4 +1,6 @@
 // Softmax over the last dimension of elements that are ragged there: attention scores, row by row.
+#include <tensors/nested/scores.hpp>
+
 #include <utility>
 
 #include <ATen/ops/_log_softmax.h>
@@ -9,8 +11,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
-
-#include <tensors/nested/scores.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include <c10/core/DeviceType.h>
+
 #include <danling/core/error.hpp>
 #include <danling/formats/idx.hpp>
 #include <danling/version.hpp>

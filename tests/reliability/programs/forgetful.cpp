@@ -6,9 +6,8 @@
 //                                 (rank 0 ends by SIGKILL while another process joins)
 //   forgetful --scores 3,1,2      validation losses by epoch, whatever it learns
 //   forgetful --bad 12,40         micro-batches whose inputs are NaN
-#include <csignal>
-
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <random>

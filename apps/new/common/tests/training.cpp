@@ -1,9 +1,9 @@
 // Short trainings: the model learns, and a run that was stopped resumes without a difference.
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <string>
-
-#include <unistd.h>
 
 #include <ATen/ops/equal.h>
 

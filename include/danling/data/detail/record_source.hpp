@@ -21,14 +21,10 @@ namespace detail {
 template <class T>
 concept GetsRecords = PlainSamples<T> || InformedSamples<T>;
 template <class T>
-concept BatchesOfOne = !GetsRecords<T> && BatchSource<T> && requires {
-  requires Uncollates<batch_of<T>>;
-};
+concept BatchesOfOne = !GetsRecords<T> && BatchSource<T> && requires { requires Uncollates<batch_of<T>>; };
 /// True if `get` reads a batch of one: reading many records as a batch is then faster.
 template <class T>
-concept ReadsWhole = BatchesOfOne<T> || requires {
-  requires T::uncollates;
-};
+concept ReadsWhole = BatchesOfOne<T> || requires { requires T::uncollates; };
 
 /// The result of `get`, or the sample of a batch of one if there is no `get`.
 template <class T>
@@ -53,7 +49,7 @@ auto look_at(T& dataset, std::int64_t index) {
 /// without need of a `collate`; or has batches with `uncollate`.
 template <class T>
 concept RecordSource = detail::Sized<detail::pointee_of<T>> &&
-    (detail::GetsRecords<detail::pointee_of<T>> || detail::BatchesOfOne<detail::pointee_of<T>>);
+                       (detail::GetsRecords<detail::pointee_of<T>> || detail::BatchesOfOne<detail::pointee_of<T>>);
 
 namespace detail {
 template <RecordSource T>
@@ -82,7 +78,8 @@ class ParentDataset {
   std::string split() const { return detail::split_of(*base_); }
   bool train() const { return detail::train_of(*base_); }
   template <class S>
-  requires(!ReadsWhole<T> && MemberCollate<T, S>) auto collate(std::vector<S> samples) const {
+    requires(!ReadsWhole<T> && MemberCollate<T, S>)
+  auto collate(std::vector<S> samples) const {
     return base_->collate(std::move(samples));
   }
 
@@ -96,9 +93,7 @@ class ParentDataset {
 
 /// True if `T` is read sequentially, like a stream.
 template <class T>
-concept Restarts = requires(T& object, std::int64_t epoch) {
-  object.reset(epoch);
-};
+concept Restarts = requires(T& object, std::int64_t epoch) { object.reset(epoch); };
 
 /// Fails to compile, with the reason, if `T` has no single samples.
 template <class T>

@@ -15,9 +15,8 @@ namespace detail {
 template <class B>
 std::type_identity<Stream<B>> stream_interface(const Stream<B>*);
 template <class T>
-concept SharedStream = !std::same_as<T, pointee_of<T>> && requires(const pointee_of<T>* pointer) {
-  stream_interface(pointer);
-};
+concept SharedStream =
+    !std::same_as<T, pointee_of<T>> && requires(const pointee_of<T>* pointer) { stream_interface(pointer); };
 template <class T>
 concept YieldsBatches = SharedStream<T> || DatasetLike<pointee_of<T>> || StreamLike<T>;
 

@@ -58,7 +58,8 @@ class Compose {
   explicit Compose(T... transforms) : transforms_(std::move(transforms)...) {}
 
   template <BatchType B = Batch>
-  requires(TransformOf<T, B>&&...) B operator()(B batch, const BatchInfo& info) const {
+    requires(TransformOf<T, B> && ...)
+  B operator()(B batch, const BatchInfo& info) const {
     if constexpr (sizeof...(T) > 0) {
       BatchInfo keyed = info;
       std::apply([&](const T&... transform) { apply(batch, info, keyed, transform...); }, transforms_);

@@ -27,8 +27,8 @@ using TargetOf = std::remove_cvref_t<decltype(danling::model_target(std::declval
 
 /// A batch whose target is a tensor, or a State that may hold one.
 template <class B>
-concept HasTensorTarget = HasModelTarget<B> &&
-    (std::same_as<TargetOf<B>, State> || std::convertible_to<const TargetOf<B>&, const at::Tensor&>);
+concept HasTensorTarget = HasModelTarget<B> && (std::same_as<TargetOf<B>, State> ||
+                                                std::convertible_to<const TargetOf<B>&, const at::Tensor&>);
 
 /// The target if it is a tensor, else an undefined tensor.
 template <class B>

@@ -24,7 +24,7 @@ namespace danling::inline v0::detail {
 /// A batch type of the program that lists its members: `auto parts() { return std::tie(input, target, weight); }`, and
 /// a const overload.
 template <class B>
-concept ShowsParts = !Container<B> && requires(B & batch, const B& seen) {
+concept ShowsParts = !Container<B> && requires(B& batch, const B& seen) {
   std::tuple_size<decltype(batch.parts())>::value;
   std::tuple_size<decltype(seen.parts())>::value;
 };
@@ -34,8 +34,8 @@ template <class Tuple>
 struct References;
 template <class... Parts>
 struct References<std::tuple<Parts...>>
-    : std::bool_constant<(
-          (std::is_lvalue_reference_v<Parts> && !std::is_const_v<std::remove_reference_t<Parts>>)&&...)> {};
+    : std::bool_constant<((std::is_lvalue_reference_v<Parts> && !std::is_const_v<std::remove_reference_t<Parts>>) &&
+                          ...)> {};
 
 /// Types whose tensors can all be listed.
 template <class B>
@@ -141,7 +141,7 @@ void collect_parts(const B& batch, BatchParts& out) {
     out.others.push_back(hash_of(batch));
   } else {  // has no list of tensors: use those that the default steps read
     static_assert(
-        !requires(B & whole) { whole.parts(); } && !requires { batch.parts(); },
+        !requires(B& whole) { whole.parts(); } && !requires { batch.parts(); },
         "danling: a batch type must list its members for recorded steps in two overloads: `auto parts() { return "
         "std::tie(input, target); }`, and a const overload");
     out.is_whole = false;

@@ -29,16 +29,16 @@ struct ParametersOf<R (C::*)(A...) const noexcept> : ParametersOf<R (C::*)(A...)
 template <class M>
 struct ForwardOf {};
 template <class M>
-requires requires { &M::forward; }
+  requires requires { &M::forward; }
 struct ForwardOf<M> : ParametersOf<decltype(&M::forward)> {
   static auto call(M& module, const auto&... inputs) -> decltype(module.forward(inputs...)) {
     return module.forward(inputs...);
   }
 };
 template <class M>
-requires(
-    !requires { &M::forward; } && requires { &M::operator(); }) struct ForwardOf<M>
-    : ParametersOf<decltype(&M::operator())> {
+  requires(
+      !requires { &M::forward; } && requires { &M::operator(); })
+struct ForwardOf<M> : ParametersOf<decltype(&M::operator())> {
   static auto call(M& function, const auto&... inputs) -> decltype(function(inputs...)) { return function(inputs...); }
 };
 template <class M>
@@ -68,9 +68,11 @@ concept TensorLike = std::convertible_to<const T&, const at::Tensor&>;
 template <class M, class Inputs>
 struct OutputOf {};
 template <class M, class... Inputs>
-requires(sizeof...(Inputs) > 0 && requires(M & module, const Inputs&... inputs) {
-  requires std::is_object_v<std::remove_cvref_t<decltype(ForwardOf<M>::call(module, inputs...))>>;
-}) struct OutputOf<M, std::tuple<Inputs...>> {
+  requires(sizeof...(Inputs) > 0 &&
+           requires(M& module, const Inputs&... inputs) {
+             requires std::is_object_v<std::remove_cvref_t<decltype(ForwardOf<M>::call(module, inputs...))>>;
+           })
+struct OutputOf<M, std::tuple<Inputs...>> {
   using Given = std::remove_cvref_t<decltype(ForwardOf<M>::call(std::declval<M&>(), std::declval<const Inputs&>()...))>;
   using type =
       std::conditional_t<std::convertible_to<Given, at::Tensor> && !std::same_as<Given, at::Tensor>, at::Tensor, Given>;

@@ -10,9 +10,7 @@
 namespace danling::inline v0::detail {
 
 template <class B>
-concept HasPrediction = requires(B& batch) {
-  batch.prediction;
-};
+concept HasPrediction = requires(B& batch) { batch.prediction; };
 
 template <class B>
 class StepBatch {

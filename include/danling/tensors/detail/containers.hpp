@@ -24,7 +24,8 @@ struct PartsOf {
   using type = void;
 };
 template <class T, class A>
-requires(!std::same_as<T, bool>) struct PartsOf<std::vector<T, A>> {
+  requires(!std::same_as<T, bool>)
+struct PartsOf<std::vector<T, A>> {
   using type = Types<T>;
 };
 template <class T, std::size_t n>
@@ -56,13 +57,9 @@ template <class T>
 concept Container = !std::is_void_v<typename PartsOf<T>::type>;
 
 template <class T>
-concept Mapping = Container<T> && requires {
-  typename T::mapped_type;
-};
+concept Mapping = Container<T> && requires { typename T::mapped_type; };
 template <class T>
-concept TupleLike = Container<T> && requires {
-  std::tuple_size<T>::value;
-};
+concept TupleLike = Container<T> && requires { std::tuple_size<T>::value; };
 
 /// Values without device or samples: numbers and text.
 template <class T>
@@ -81,7 +78,7 @@ inline constexpr bool any_part<Types<Ts...>, Test> = (Test<Ts>::value || ...);
 
 /// Calls `visit` with each part, in order.
 template <class C, class Visit>
-requires Container<std::remove_const_t<C>>
+  requires Container<std::remove_const_t<C>>
 void each_part(C& container, const Visit& visit) {
   if constexpr (TupleLike<std::remove_const_t<C>>) {
     std::apply([&](auto&... parts) { (visit(parts), ...); }, container);

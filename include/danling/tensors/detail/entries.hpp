@@ -13,9 +13,7 @@ namespace danling::inline v0::detail {
 
 /// A container whose keys are strings.
 template <class T>
-concept NamedParts = Mapping<T> && requires(const T& mapping, const std::string& name) {
-  mapping.find(name);
-};
+concept NamedParts = Mapping<T> && requires(const T& mapping, const std::string& name) { mapping.find(name); };
 /// A tuple, pair or array.
 template <class T>
 concept ByPosition = requires(const T& parts) {

@@ -22,9 +22,7 @@ concept HasNormalizer = requires(const L& loss, const at::Tensor& target) {
   { loss.ignore_index() } -> std::convertible_to<std::optional<std::int64_t>>;
 };
 template <class L>
-concept PointerToNormalizer = requires(const L& loss) {
-  requires HasNormalizer<std::remove_cvref_t<decltype(*loss)>>;
-};
+concept PointerToNormalizer = requires(const L& loss) { requires HasNormalizer<std::remove_cvref_t<decltype(*loss)>>; };
 
 template <class Kind>
 bool is_mean(const Kind&) {

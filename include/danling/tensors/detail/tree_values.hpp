@@ -23,9 +23,8 @@ struct Growing<at::Tensor> : std::true_type {};
 template <>
 struct Growing<State> : std::true_type {};
 template <class T>
-requires(Container<T> && (!Mapping<T> || NamedParts<T>)) struct Growing<T>
-    : std::bool_constant<all_parts<typename PartsOf<T>::type, Growing>> {
-};
+  requires(Container<T> && (!Mapping<T> || NamedParts<T>))
+struct Growing<T> : std::bool_constant<all_parts<typename PartsOf<T>::type, Growing>> {};
 
 /// Types that `to_tree` accepts.
 template <class T>
