@@ -57,8 +57,7 @@ class DigitRunner : public dl::TorchRunner {
     datasets["train"] = train;
     datasets["val"] = val;
     datasets["test"] = dl::data::mnist(DIGITS, dl::data::Part::test);
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(10, {.mode = Mode::stream}, {multiclass_accuracy(10, {.average = Average::micro})});
+    metrics = dl::metrics::accuracy_metrics(10);
 
     model = config.role == Role::teacher ? make_teacher() : make_student();
     if (config.distill.checkpoint) {

@@ -66,8 +66,7 @@ class GraphRunner : public dl::BasicTorchRunner<Graphs> {
     datasets["val"] = Trees{300, /*seed=*/2};
     model = Net(config);
     criterion = nn::CrossEntropyLoss();
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
+    metrics = dl::metrics::accuracy_metrics(3);
   }
 };
 

@@ -88,9 +88,7 @@ class FolderRunner : public dl::TorchRunner {
                        Conv2d(Conv2dOptions(c, 2 * c, 3).padding(1)), ReLU(), MaxPool2d(2), Flatten(),
                        Linear(2 * c * edge * edge, classes));
     criterion = CrossEntropyLoss();
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(classes, {.mode = Mode::stream},
-                                 {multiclass_accuracy(classes, {.average = Average::micro})});
+    metrics = dl::metrics::accuracy_metrics(classes);
   }
 };
 

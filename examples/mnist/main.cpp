@@ -71,8 +71,7 @@ class MnistRunner : public dl::TorchRunner {
     datasets["train"] = parts[0];
     datasets["val"] = parts[1];
     datasets["test"] = dl::data::mnist(config.data.root, dl::data::Part::test);
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(10, {.mode = Mode::stream}, {multiclass_accuracy(10, {.average = Average::micro})});
+    metrics = dl::metrics::accuracy_metrics(10);
   }
 };
 

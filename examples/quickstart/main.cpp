@@ -19,8 +19,7 @@ class Circle : public dl::TorchRunner {  // learns which points of a square lie 
     datasets["val"] = parts[1];
     model = torch::nn::Sequential(torch::nn::Linear(2, 32), torch::nn::Tanh(), torch::nn::Linear(32, 2));
     criterion = torch::nn::CrossEntropyLoss();
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(2, {.mode = Mode::stream}, {multiclass_accuracy(2, {.average = Average::micro})});
+    metrics = dl::metrics::accuracy_metrics(2);
   }
 };
 

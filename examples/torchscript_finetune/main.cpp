@@ -39,8 +39,7 @@ class FinetuneRunner : public dl::TorchRunner {
     datasets["train"] = train;
     datasets["val"] = val;
     datasets["test"] = dl::data::mnist(DIGITS, dl::data::Part::test);
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(10, {.mode = Mode::stream}, {multiclass_accuracy(10, {.average = Average::micro})});
+    metrics = dl::metrics::accuracy_metrics(10);
   }
 
   double test_accuracy() { return *evaluate({"test"}).number("test.acc"); }

@@ -120,9 +120,7 @@ class PassageRunner : public dl::TorchRunner {
     const auto parts = dl::data::random_split(Passages(config.file), {0.9, 0.1}, /*seed=*/0);
     datasets["train"] = parts[0];
     datasets["val"] = parts[1];
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(num_books, {.mode = Mode::stream},
-                                 {multiclass_accuracy(num_books, {.average = Average::micro})});
+    metrics = dl::metrics::accuracy_metrics(num_books);
   }
 };
 

@@ -101,6 +101,11 @@ std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options, std
                    {.preprocess = std::move(preprocess), .device = options.device, .ignore_index = ignored});
 }
 
+std::shared_ptr<Metrics> accuracy_metrics(std::int64_t num_classes) {
+  return multiclass_metrics(num_classes, {.mode = Mode::stream},
+                            {multiclass_accuracy(num_classes, {.average = Average::micro})});
+}
+
 std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const MulticlassMetricsOptions& options,
                                             std::vector<MetricEntry> metrics) {
   const auto ignored = options.ignore_index;

@@ -242,4 +242,15 @@ TEST_CASE("factories: rows of uint8 labels are counted, also those that uint8 wo
   CHECK(*made->count().number("acc") == 3);
 }
 
+TEST_CASE("accuracy_metrics: the share of samples with their highest score at the target, without ignored ones",
+          "[metrics]") {
+  const auto made = accuracy_metrics(3);
+  const at::Tensor scores = at::tensor({5.0, 1.0, 2.0, 0.0, 3.0, 1.0, 1.0, 0.0, 4.0, 9.0, 2.0, 1.0}).reshape({4, 3});
+  made->update(scores, at::tensor({0, 1, 0, -100}));  // right, right, wrong, ignored
+  made->update(scores.slice(0, 0, 1), at::tensor({2}));
+  CHECK(*made->average().number("acc") == 0.5);
+  CHECK(*made->count().number("acc") == 4);
+  CHECK(dynamic_cast<danling::StreamMetrics*>(made.get()) != nullptr);
+}
+
 }  // namespace factory_tests

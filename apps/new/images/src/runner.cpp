@@ -23,7 +23,5 @@ Runner::Runner(const Config& config) : TorchRunner(config) {
   const auto num_classes = static_cast<std::int64_t>(train->classes().size());
   model = Net(config, num_classes);
   criterion = torch::nn::CrossEntropyLoss();
-  using namespace danling::metrics;
-  metrics = multiclass_metrics(num_classes, {.mode = Mode::stream},
-                               {multiclass_accuracy(num_classes, {.average = Average::micro})});
+  metrics = danling::metrics::accuracy_metrics(num_classes);
 }

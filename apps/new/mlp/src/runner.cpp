@@ -16,6 +16,5 @@ Runner::Runner(const Config& config) : TorchRunner(config) {
   datasets["val"] = parts[1];
   model = Net(config);
   criterion = torch::nn::CrossEntropyLoss();
-  using namespace danling::metrics;
-  metrics = multiclass_metrics(2, {.mode = Mode::stream}, {multiclass_accuracy(2, {.average = Average::micro})});
+  metrics = danling::metrics::accuracy_metrics(2);
 }
