@@ -98,7 +98,7 @@ std::optional<LaunchOptions> read_launch_options(std::span<const std::string> wo
                      " (the workers), got ", out.min_workers);
   out.max_restarts = whole_number(arguments, "--max-restarts", 0, 1 << 20, 0);
   check<ConfigError>(out.max_restarts > 0 || !arguments.has("--min-workers"), where,
-                     "expected --max-restarts beside --min-workers, which only restarts read, got none");
+                     "expected --max-restarts with --min-workers, which only restarts read, got none");
   if (arguments.has("--master-port")) {
     out.master_port = free_port(whole_number(arguments, "--master-port", 1, 65535, 0));
   }

@@ -141,7 +141,7 @@ RunFacts read_run(const fs::path& dir) {
 std::vector<RunFacts> read_runs(const fs::path& root) {
   const auto dirs = danling::list_runs(root);
   danling::detail::check<ConfigError>(!dirs.empty(), "danling runs", "expected runs below ", quote(root.string()),
-                                      ", got none; give the workspace_root of the runs");
+                                      ", got none; pass the workspace_root of the runs");
   std::vector<RunFacts> out(dirs.size());
   std::atomic<std::size_t> next{0};
   std::exception_ptr failure;

@@ -281,8 +281,8 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
     out.program = program;
   } else {
     danling::detail::check<ConfigError>(words != nullptr, kWhere,
-                                        "expected a program, got none; give its words after --, or as ",
-                                        "the key program", top.place());
+                                        "expected a program, got none; put it after --, or as ", "the key program",
+                                        top.place());
     if (!words->is_list() || words->list().empty()) {
       top.refuse("program", *words, "a list of the program and its arguments");
     }
@@ -320,7 +320,7 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   const bool is_known = is_loss || std::any_of(known.begin(), known.end(),
                                                [&](std::string_view name) { return metric.starts_with(name); });
   danling::detail::check<ConfigError>(is_known || top.names("mode"), kWhere,
-                                      "expected mode: min or max beside score: ", out.score, ", got none", top.place());
+                                      "expected mode: min or max with score: ", out.score, ", got none", top.place());
   out.higher_is_better = top.one_of("mode", {"min", "max"}, is_loss ? "min" : "max") == "max";
   out.max_failures = top.integer("max_failures", 0).value_or(out.max_failures);
 

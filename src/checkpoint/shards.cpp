@@ -107,7 +107,7 @@ State load_shards(const fs::path& index) {
   if (!missing.empty()) {
     const std::size_t number = missing.size();
     missing.resize(std::min<std::size_t>(number, 4));
-    fail<CheckpointError>(where, "expected ", shards.size(), " shards beside index ", quote(index.string()),
+    fail<CheckpointError>(where, "expected ", shards.size(), " shards next to index ", quote(index.string()),
                           ", got none of ", join(missing),
                           number > missing.size() ? concat(" and ", number - missing.size(), " more") : "");
   }

@@ -22,8 +22,8 @@ inline void sync_file(const std::filesystem::path& path) {
   if (descriptor >= 0) {
     ::close(descriptor);
   }
-  check<CheckpointError>(error == 0, "checkpoint.write", "expected to bring to disk ", quote(path.string()),
-                         ", got errno ", error, " (", std::generic_category().message(error), ")");
+  check<CheckpointError>(error == 0, "checkpoint.write", "expected to sync ", quote(path.string()), ", got errno ",
+                         error, " (", std::generic_category().message(error), ")");
 }
 
 }  // namespace danling::inline v0

@@ -154,7 +154,7 @@ Field Fields::add_text(std::string_view name, detail::TextValue value, std::stri
 Field Fields::map(std::string_view placeholder, detail::SectionMap value, std::string_view help) {
   for (const auto& spec : specs_) {
     check<ConfigError>(!spec->is_map(), "config.fields", "expected one others() per section, got ", quote(placeholder),
-                       " beside ", quote(spec->name));
+                       " and ", quote(spec->name));
   }
   FieldSpec& spec = add(placeholder, help);
   spec.target = value;

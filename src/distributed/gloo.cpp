@@ -187,7 +187,7 @@ namespace {
 [[noreturn]] void fail_without_gloo() {
   fail<DistributedError>("group.connect",
                          "expected a LibTorch with Gloo, got one built without; make the process group with another "
-                         "backend and give it to Group::over");
+                         "backend and pass it to Group::over");
 }
 }  // namespace
 

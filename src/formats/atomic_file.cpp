@@ -173,7 +173,7 @@ void AtomicFile::finish() {
   begin_write(0);
   flush();
   if (::fsync(descriptor_) != 0) {
-    check_system(errno, "bring to disk");
+    check_system(errno, "sync");
   }
   // Some file systems report a lost write only at close. Close a duplicate descriptor, since closing the first would
   // release the lock.

@@ -100,7 +100,7 @@ void sync_directory(const std::filesystem::path& directory) {
   const Descriptor descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a directory and return EINVAL.
   if (descriptor.get() < 0 || (::fsync(descriptor.get()) != 0 && errno != EINVAL)) {
-    fail_system("checkpoint.write", "bring to disk the directory", directory, errno);
+    fail_system("checkpoint.write", "sync the directory", directory, errno);
   }
 }
 

@@ -208,7 +208,7 @@ void PthReader::check_manifest() {
   }
   if (lines->size() + 1 != zip_.entries().size()) {
     zip_.fail(*manifest,
-              concat("expected ", lines->size(), " records beside the manifest, got ", zip_.entries().size() - 1));
+              concat("expected ", lines->size(), " records besides the manifest, got ", zip_.entries().size() - 1));
   }
 }
 

@@ -171,7 +171,7 @@ std::shared_ptr<Metrics> build(const MetricsSpec& spec) {
   // Without a type, no code reads the other options.
   const ConfigTree set = changed(to_tree(spec), to_tree(MetricsSpec()));
   for (const auto& entry : set.map()) {
-    fail<ConfigError>(kBuild, "expected a type beside ", entry.key.string(), ", got none; set metrics.type to one of ",
+    fail<ConfigError>(kBuild, "expected a type with ", entry.key.string(), ", got none; set metrics.type to one of ",
                       join(factories().names()));
   }
   return nullptr;

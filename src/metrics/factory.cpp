@@ -57,9 +57,8 @@ void check_logits(const std::vector<MetricFunc>& metrics, Scores scores, const c
   check<MetricError>(scores != Scores::probabilities, where, "expected scores detect or logits for ",
                      quote(logits->name), ", which reads logits, got probabilities");
   const auto other = std::find_if(metrics.begin(), metrics.end(), reads_probabilities);
-  check<MetricError>(other == metrics.end(), where, "expected metrics of predicted classes beside ",
-                     quote(logits->name), ", which reads logits, got ",
-                     other == metrics.end() ? std::string() : quote(other->name),
+  check<MetricError>(other == metrics.end(), where, "expected metrics of predicted classes with ", quote(logits->name),
+                     ", which reads logits, got ", other == metrics.end() ? std::string() : quote(other->name),
                      ", which reads probabilities; put it in a separate container");
 }
 

@@ -122,7 +122,7 @@ PredsTargets join_pairs(at::TensorList predictions, at::TensorList targets, std:
 std::vector<at::Tensor> cut_padding(const at::Tensor& padded, const std::vector<at::Tensor>& samples,
                                     const char* where) {
   if (padded.dim() == 0 || padded.size(0) != static_cast<std::int64_t>(samples.size())) {
-    fail<MetricError>(where, "expected a padded batch of ", samples.size(), " samples beside a nested one, got ",
+    fail<MetricError>(where, "expected a padded batch of ", samples.size(), " samples with a nested one, got ",
                       shape_text(padded.sizes()));
   }
   std::vector<at::Tensor> cut;

@@ -55,7 +55,7 @@ at::Tensor Optimizer::step(const Closure& closure) {
 
 at::Tensor Optimizer::update_with_closure(const Closure&) {
   fail<StateError>(concat(name(), ".step"),
-                   "expected an override of update_with_closure beside requires_closure, got none");
+                   "expected an override of update_with_closure with requires_closure, got none");
 }
 
 void Optimizer::step(const GradScale& scale) {
@@ -94,7 +94,7 @@ void detail::step_on_device(Optimizer& optimizer, const GradScale& scale) {
 
 void Optimizer::update_on_device(const GradScale&) {
   fail<StateError>(concat(name(), ".step"),
-                   "expected an override of update_on_device beside takes_device_scale, got none");
+                   "expected an override of update_on_device with takes_device_scale, got none");
 }
 
 std::optional<double> Optimizer::momentum(std::size_t) const { return std::nullopt; }

@@ -78,7 +78,7 @@ void slice_linear(const PlannedModule& of, torch::nn::LinearImpl& linear, const 
   refuse_options(of, {{by_column && !rule.input_is_parallel, "input_is_parallel: false"},
                       {!by_column && rule.gather_output, "gather_output"},
                       {!by_column && !rule.input_is_parallel && rule.sequence_parallel,
-                       "sequence_parallel beside input_is_parallel: false"}});
+                       "sequence_parallel with input_is_parallel: false"}});
   const std::int64_t dim = by_column ? 0 : 1;
   const auto sizes = checked_parts(of, by_column ? "outputs" : "inputs",
                                    by_column ? linear.options.out_features() : linear.options.in_features(), axis);

@@ -85,7 +85,7 @@ void TorchRunnerBase::Averages::build() {
       const bool updates = options->update_bn.value_or(true);
       check<ConfigError>(!updates || !script_statistics, where,
                          "expected swa.update_bn false for a TorchScript model with batch normalization, whose "
-                         "statistics cannot be estimated anew, got true");
+                         "statistics cannot be estimated again, got true");
       made.needs_statistics = updates && handle.module() && optim::BatchNormStatistics::has_any(*handle.module());
       check<ConfigError>(!made.needs_statistics || !runner_.parallelism().computes_shards(), "runner.averages",
                          "expected swa.update_bn: false with parallel.virtual_ranks, got true for a model with batch "

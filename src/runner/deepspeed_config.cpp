@@ -248,12 +248,11 @@ void detail::fold_deepspeed(RunnerConfig& config, const RunnerConfig& defaults, 
       config.stack == "auto" || config.stack == "deepspeed" || config.stack == "ds" || config.stack == defaults.stack,
       fold_where, "expected 'stack: deepspeed' for a runner that reads 'deepspeed', got ", config.stack);
   check<ConfigError>(!config.parallel.axes.any(), fold_where,
-                     "expected 'stack: parallel' beside 'parallel.axes', got deepspeed, whose processes all share the "
+                     "expected 'stack: parallel' with 'parallel.axes', got deepspeed, whose processes all share the "
                      "data");
-  check<ConfigError>(
-      !config.ft.enabled, fold_where,
-      "expected 'stack: ddp' beside 'ft.enabled', got deepspeed, whose sizes are those of a fixed number "
-      "of processes");
+  check<ConfigError>(!config.ft.enabled, fold_where,
+                     "expected 'stack: ddp' with 'ft.enabled', got deepspeed, whose sizes are those of a fixed number "
+                     "of processes");
   ConfigTree tree = config.deepspeed.is_string() ? read_config_tree(config.deepspeed.string()) : config.deepspeed;
   if (tree.is_null()) {
     tree = ConfigTree(ConfigTree::Map());

@@ -25,7 +25,7 @@ void detail::add_deepspeed_stack(StackRegistry& stacks) {
 
 void detail::check_deepspeed(const RunnerConfig& config) {
   check<ConfigError>(config.deepspeed.is_null() || config.stack == "deepspeed" || config.stack == "ds",
-                     "config.validate", "expected 'stack: deepspeed' beside 'deepspeed', got ", config.stack);
+                     "config.validate", "expected 'stack: deepspeed' with 'deepspeed', got ", config.stack);
 }
 
 }  // namespace danling::inline v0

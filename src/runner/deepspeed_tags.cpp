@@ -45,7 +45,7 @@ void sync_if_there(const fs::path& path) {
   if (file < 0) return;
   const int error = ::fdatasync(file) != 0 ? errno : 0;
   ::close(file);
-  if (error != 0) fail_at("bring to disk", path, error);
+  if (error != 0) fail_at("sync", path, error);
 }
 
 /// Renames a complete directory to its final name; replaces an existing one atomically if the file system can.

@@ -141,7 +141,7 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
     const bool metric = out.scheduler->requires_metric();
     out.scheduler_by_step = spec.interval_name() == "step" || (spec.interval_name().empty() && !metric);
     check<ConfigError>(out.scheduler_by_step || metric || !runner_.config().evaluate_interval, "runner.train",
-                       "expected sched.interval step beside evaluate_interval, which cuts passes over the data, got ",
+                       "expected sched.interval step with evaluate_interval, which cuts passes over the data, got ",
                        quote(spec.interval.value_or("epoch")));
   }
   out.window.share(runner_.parallelism().sums_gradients());

@@ -136,7 +136,7 @@ void TorchRunnerBase::LossTerms::build_losses(TorchRunnerBase& runner) {
       entries.emplace_back(name, build_named(nn::losses(), concat("losses.", name, ".type"), *term.type, term),
                            term.weight.value_or(1.0));
     } else if (const auto keys = set_keys(static_cast<const nn::LossOptions&>(term)); !keys.empty()) {
-      fail<ConfigError>(build_losses_at, "expected 'losses.", name, ".type' beside 'losses.", name, ".", keys.front(),
+      fail<ConfigError>(build_losses_at, "expected 'losses.", name, ".type' with 'losses.", name, ".", keys.front(),
                         "', got none");
     }
   }
@@ -174,7 +174,7 @@ void TorchRunnerBase::LossTerms::build_distillation(TorchRunnerBase& runner) {
   CriterionHandle& criterion = runner.criterion;
   auto* losses = dynamic_cast<Losses*>(criterion.losses().get());
   check<ConfigError>(!criterion || losses != nullptr || criterion.takes_tensors(), distill_at,
-                     "expected a criterion of (prediction, target), tensors, beside a teacher, got another; add "
+                     "expected a criterion of (prediction, target), tensors, with a teacher, got another; add "
                      "nn::DistillationLoss to your losses instead");
   teacher_logits_ = std::make_shared<detail::TeacherLogits>();
   const auto ignored = losses != nullptr ? losses->ignore_index() : criterion.ignore_index();
@@ -205,7 +205,7 @@ void TorchRunnerBase::LossTerms::build_weights(TorchRunnerBase& runner) {
     const double final_weight = detail::finite_weight(name, term.weight.value_or(losses_->weight(name)));
     if (!term.schedule) {
       const char* key = term.from ? "from" : term.begin ? "begin" : term.length ? "length" : nullptr;
-      check<ConfigError>(key == nullptr, build_losses_at, "expected 'losses.", name, ".schedule' beside 'losses.", name,
+      check<ConfigError>(key == nullptr, build_losses_at, "expected 'losses.", name, ".schedule' with 'losses.", name,
                          ".", key == nullptr ? "" : key, "', got none");
       losses_->set_weight(name, final_weight);
       continue;

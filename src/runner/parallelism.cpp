@@ -148,7 +148,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
     }
     check<DistributedError>(all.unit == 0 || other.unit == 0 || all.unit == other.unit, "parallelism.agree",
                             "expected loss normalizers of the batches of all ranks or of none, got both (seen at rank ",
-                            rank, "); give all batches a loss_normalizer, or none");
+                            rank, "); set a loss_normalizer in all batches, or in none");
     all.unit = std::max(all.unit, other.unit);
     all.micro_step = std::max(all.micro_step, other.micro_step);
     all.iteration = std::max(all.iteration, other.iteration);

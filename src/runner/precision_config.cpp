@@ -34,17 +34,17 @@ void detail::check_precision(const RunnerConfig& config) {
   const bool half = config.precision_name() == "fp16";
   const auto precision = config.precision.value_or("fp32");
   check<ConfigError>(half || !config.scaler.enabled.value_or(false), where,
-                     "expected 'precision: fp16' beside 'scaler.enabled', got ", precision,
+                     "expected 'precision: fp16' with 'scaler.enabled', got ", precision,
                      ", whose gradients need no scale");
   const auto options = set_keys(static_cast<const optim::GradScalerOptions&>(config.scaler));
-  check<ConfigError>(half || options.empty(), where, "expected 'precision: fp16' beside 'scaler.",
+  check<ConfigError>(half || options.empty(), where, "expected 'precision: fp16' with 'scaler.",
                      options.empty() ? "" : options.front(), "', got ", precision, ", whose gradients need no scale");
   check<ConfigError>(config.spike.action || (!config.spike.threshold && !config.spike.window), where,
-                     "expected 'spike.action' beside 'spike.", config.spike.threshold ? "threshold" : "window",
+                     "expected 'spike.action' with 'spike.", config.spike.threshold ? "threshold" : "window",
                      "', got none");
   const bool rolls_back = config.on_nonfinite == "rollback" || config.spike.action == "rollback";
   check<ConfigError>(rolls_back || !config.max_rollbacks, where,
-                     "expected 'on_nonfinite' or 'spike.action' rollback beside 'max_rollbacks', got neither");
+                     "expected 'on_nonfinite' or 'spike.action' rollback with 'max_rollbacks', got neither");
   check<ConfigError>(!rolls_back || (config.record && !config.checkpoint.load_only), where,
                      "expected checkpoints to roll back to, got ",
                      config.record ? "'checkpoint.load_only'" : "'record: false'");

@@ -143,7 +143,7 @@ void FsdpConfig::fields(Fields& f) {
 
 void FtConfig::fields(Fields& f) {
   f("enabled", enabled, "when a process dies, continue training with the remaining ones; admit new ones");
-  f("process_group", process_group, "transport between processes").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
+  f("process_group", process_group, "transport between processes").choices({"gloo"}).refuse("nccl", "NCCL with ft");
   f("process_group_timeout_ms", process_group_timeout_ms,
     "milliseconds: the longest wait in a collective, and for a process that is alive but does not join the next "
     "generation")
@@ -264,37 +264,37 @@ void check_grid(const RunnerConfig& config) {
          {std::pair(config.ft.enabled, "ft.enabled"), std::pair(config.compile.enable, "compile.enable"),
           std::pair(averages(config.swa), "swa.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
           std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
-      check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key, "', got 'stack: ", stack,
+      check<ConfigError>(!set, where, "expected 'stack: ddp' with '", key, "', got 'stack: ", stack,
                          "'; unset one of the two");
     }
   }
   // A DeepSpeed JSON selects ddp or fsdp when a runner reads it; the result is checked again.
   const bool reads_deepspeed = stack == "deepspeed" || !config.deepspeed.is_null();
   check<ConfigError>(is_grid || reads_deepspeed || config.fsdp.units.empty(), where,
-                     "expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ", stack);
+                     "expected 'stack: fsdp' or 'parallel' with 'fsdp.units', got ", stack);
   check<ConfigError>(is_grid || !config.fsdp.enabled, where,
-                     "expected 'stack: fsdp' or 'parallel' beside 'fsdp.enabled', got ", stack);
+                     "expected 'stack: fsdp' or 'parallel' with 'fsdp.enabled', got ", stack);
   const ParallelConfig& parallel = config.parallel;
   check<ConfigError>(is_grid || !parallel.axes.any(), where,
-                     "expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ", stack);
+                     "expected 'stack: fsdp' or 'parallel' with 'parallel.axes', got ", stack);
   for (const ParallelAxis& axis : parallel.axes.list()) {
     check<ConfigError>(axis.degree != 0, where, "expected a number of processes above 0, or -1, for 'parallel.axes.",
                        axis.name, "', got 0");
     const bool shares_data = axis.name == "replicate" || axis.name == "shard";
     check<ConfigError>(!parallel.virtual_ranks || shares_data || axis.degree == 1, where,
-                       "expected only axes 'replicate' and 'shard' beside 'parallel.virtual_ranks', got "
+                       "expected only axes 'replicate' and 'shard' with 'parallel.virtual_ranks', got "
                        "'parallel.axes.",
                        axis.name, "': ", axis.degree, "; unset one of the two");
     check<ConfigError>(stack != "fsdp" || shares_data || axis.degree == 1, where,
-                       "expected 'stack: parallel' beside 'parallel.axes.", axis.name, "', got fsdp");
+                       "expected 'stack: parallel' with 'parallel.axes.", axis.name, "', got fsdp");
   }
   const bool is_staged = parallel.axes.pipeline != 1;
   check<ConfigError>(is_staged || !parallel.module_fqns_per_model_part, where,
-                     "expected 'parallel.axes.pipeline' above 1 beside 'parallel.module_fqns_per_model_part', got 1");
+                     "expected 'parallel.axes.pipeline' above 1 with 'parallel.module_fqns_per_model_part', got 1");
   check<ConfigError>(is_staged || !parallel.draw_pipeline, where,
-                     "expected 'parallel.axes.pipeline' above 1 beside 'parallel.draw_pipeline', got 1");
+                     "expected 'parallel.axes.pipeline' above 1 with 'parallel.draw_pipeline', got 1");
   check<ConfigError>(stack == "parallel" || parallel.tensor_plan.empty(), where,
-                     "expected 'stack: parallel' beside 'parallel.tensor_plan', got ", stack);
+                     "expected 'stack: parallel' with 'parallel.tensor_plan', got ", stack);
 }
 
 }  // namespace
@@ -306,7 +306,7 @@ void detail::check_processes(const RunnerConfig& config) {
   }
   const bool approximates = config.ddp.comm_hook == "powerSGD";
   check<ConfigError>(approximates || static_cast<const PowerSGDOptions&>(config.ddp.powersgd) == PowerSGDOptions(),
-                     where, "expected 'ddp.comm_hook: powerSGD' beside 'ddp.powersgd', got ", config.ddp.comm_hook);
+                     where, "expected 'ddp.comm_hook: powerSGD' with 'ddp.powersgd', got ", config.ddp.comm_hook);
   if (const auto shards = config.parallel.virtual_ranks) {
     check<ConfigError>(!approximates, where,
                        "expected exact gradients with 'parallel.virtual_ranks', got 'ddp.comm_hook: powerSGD', whose "
@@ -320,11 +320,11 @@ void detail::check_processes(const RunnerConfig& config) {
     check<ConfigError>(std::has_single_bit(static_cast<std::uint64_t>(*shards)), where,
                        "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
     check<ConfigError>(config.deterministic, where,
-                       "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
+                       "expected 'deterministic: true' with 'parallel.virtual_ranks', got none");
   }
   check_grid(config);
   check<ConfigError>(!config.ft.enabled || config.checkpoint.backend != "dcp", where,
-                     "expected 'checkpoint.backend: file' beside 'ft.enabled', got dcp");
+                     "expected 'checkpoint.backend: file' with 'ft.enabled', got dcp");
   if (const FtConfig& ft = config.ft; ft.enabled) {
     check<ConfigError>(ft.replica_id < ft.group_size, where, "expected 'ft.replica_id' below 'ft.group_size' (",
                        ft.group_size, "), got ", ft.replica_id);

@@ -54,7 +54,7 @@ void TorchRunnerBase::StepRepeater::check_settings(const Learner& learner) const
     check<ConfigError>(holds, "runner.train", "expected ", expected, why, "got ", got);
   };
   expect(learner.name.empty() && runner_.learners_.size() == 1, "one model",
-         concat("the optimizer of ", quote(learner.name.empty() ? "model" : learner.name), " beside others"));
+         concat("the optimizer of ", quote(learner.name.empty() ? "model" : learner.name), ", one of several"));
   expect(learner.accum_steps == 1, "accum_steps 1", learner.accum_steps);
   expect(runner_.is_single_process_, "one process", runner_.world_size());
   expect(learner.scaler == nullptr, "no loss scale", "one; change precision or scaler.enabled");

@@ -92,7 +92,7 @@ template <class Options>
 void check_average(const AverageConfig<Options>& config, const std::string& section) {
   const auto check_enabled = [&](const AverageSection<Options>& own, bool enabled, const std::string& key) {
     const auto set = set_keys(own);
-    check<ConfigError>(enabled || set.empty(), "config.validate", "expected '", key, ".enabled' beside '", key, ".",
+    check<ConfigError>(enabled || set.empty(), "config.validate", "expected '", key, ".enabled' with '", key, ".",
                        set.empty() ? "" : set.front(), "', got none");
   };
   bool any = config.enabled.has_value();
@@ -107,7 +107,7 @@ void check_average(const AverageConfig<Options>& config, const std::string& sect
 void check_anneal(const AverageConfig<optim::SWAOptions>& swa) {
   const auto check_lr = [](const optim::SWAOptions& own, bool has_lr, const std::string& key) {
     check<ConfigError>(has_lr || !(own.anneal || own.anneal_strategy), "config.validate", "expected '", key,
-                       ".lr' beside '", key, own.anneal ? ".anneal" : ".anneal_strategy", "', got none");
+                       ".lr' with '", key, own.anneal ? ".anneal" : ".anneal_strategy", "', got none");
   };
   bool any = swa.lr.has_value();
   for (const auto& [model, own] : swa.models) {
@@ -240,10 +240,10 @@ void CheckpointConfig::fields(Fields& f) {
   f("wait_timeout", wait_timeout, "seconds to wait at the end for writes that have not finished; unset: no limit")
       .at_least(0);
   f("on_error", on_error, "after a failed save: continue training, or stop").choices({"continue", "stop"});
-  f("export_safetensors", export_safetensors, "write model.safetensors beside model.pth");
+  f("export_safetensors", export_safetensors, "write model.safetensors next to model.pth");
   f("export_with", export_with, "weights in model.pth: those of the last step, or of the best score")
       .choices({"last", "best"});
-  f("export_script", export_script, "write model.pt beside model.pth for a TorchScript model");
+  f("export_script", export_script, "write model.pt next to model.pth for a TorchScript model");
   f("async_enabled", async_enabled, "write checkpoints while training continues");
   f("async_mode", async_mode, "disabled, async, or async_with_pinned_mem; unset: by async_enabled")
       .choices({"disabled", "async", "async_with_pinned_mem"});
@@ -398,14 +398,13 @@ void RunnerConfig::base_validate() const {
   static constexpr std::string_view where = "config.validate";
   check<ConfigError>(!steps || !epochs, where, "expected at most one of 'steps' and 'epochs', got steps ",
                      steps.value_or(0), " and epochs ", epochs.value_or(0));
-  check<ConfigError>(
-      !evaluate_interval || !epochs, where,
-      "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
+  check<ConfigError>(!evaluate_interval || !epochs, where,
+                     "expected 'evaluate_interval' with 'steps', got it with 'epochs', where every epoch is evaluated");
   detail::check_processes(*this);
   detail::check_deepspeed(*this);
   heartbeat.check();
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
-                     "expected 'patience' beside 'min_delta', got none");
+                     "expected 'patience' with 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",
                      time_limit.value_or(Duration()).seconds);
   detail::check_tools(*this);
@@ -414,7 +413,7 @@ void RunnerConfig::base_validate() const {
   for (const auto& [set, key] : {std::pair(pretrained_key.has_value(), "pretrained_key"),
                                  std::pair(!pretrained_rename.empty(), "pretrained_rename"),
                                  std::pair(pretrained_skip.has_value(), "pretrained_skip")}) {
-    check<ConfigError>(!set || pretrained, where, "expected 'pretrained' beside '", key, "', got none");
+    check<ConfigError>(!set || pretrained, where, "expected 'pretrained' with '", key, "', got none");
   }
   for (std::size_t i = 0; i < pretrained_rename.size(); ++i) {
     check<ConfigError>(!pretrained_rename[i].pattern.empty(), where, "expected a pattern for 'pretrained_rename[", i,

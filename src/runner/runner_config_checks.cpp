@@ -67,8 +67,8 @@ std::string detail::check_unread(const std::string& section, const std::string& 
     return concat("expected no options for the ", part, " that the program set, got ", join(unread),
                   ", which danling ignores");
   }
-  fail<ConfigError>(concat("runner.check_", section.substr(0, section.find('.'))), "expected ", section,
-                    ".type beside ", join(unread), ", got none, so that no ", part, " is built; set ", section,
+  fail<ConfigError>(concat("runner.check_", section.substr(0, section.find('.'))), "expected ", section, ".type with ",
+                    join(unread), ", got none, so that no ", part, " is built; set ", section,
                     ".type, or leave them out");
 }
 

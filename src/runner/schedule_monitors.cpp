@@ -73,7 +73,7 @@ void TorchRunnerBase::Schedules::check_evaluations() const {
     const std::string monitor = monitor_of(learner.name);
     const std::string split = parts_of(monitor).first;
     check<ConfigError>(split.empty() || contains(runner_.train_splits(), split), "runner.train",
-                       "expected evaluate_interval beside steps for ", spec_of(learner.name).section, ".monitor ",
+                       "expected evaluate_interval with steps for ", spec_of(learner.name).section, ".monitor ",
                        quote(monitor), ", which is measured on split ", quote(split), ", got none");
   }
 }

@@ -222,9 +222,8 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   }
   // Ranks that gather together may have different numbers of micro-batches: units stay gathered for the step.
   const bool is_staged = context_.topology().axis_degree("pipeline") > 1;
-  check<ConfigError>(
-      !is_staged || !options_.reshard_after_forward.value_or(false), "runner.materialize_model",
-      "expected 'fsdp.reshard_after_forward: false', or none, beside 'parallel.axes.pipeline', got true");
+  check<ConfigError>(!is_staged || !options_.reshard_after_forward.value_or(false), "runner.materialize_model",
+                     "expected 'fsdp.reshard_after_forward: false', or none, with 'parallel.axes.pipeline', got true");
   check<ConfigError>(models_.empty() || !computes_shards(), "runner.materialize_model",
                      "expected one model with parallel.virtual_ranks, got several in `models`");
   check<ConfigError>(model.lora() == nullptr, "runner.materialize_model",

@@ -15,7 +15,7 @@ void check_switch(const std::string& name, const char* key, bool enabled, const 
                   const std::vector<std::string>& changed) {
   if (!enabled && std::find(changed.begin(), changed.end(), name) != changed.end()) {
     for (const Difference& difference : differences(to_tree(tool), to_tree(Tool()))) {
-      fail<ConfigError>(where, "expected '", key, "' beside '", name, ".", difference.key, "', got none");
+      fail<ConfigError>(where, "expected '", key, "' with '", name, ".", difference.key, "', got none");
     }
   }
 }
@@ -29,7 +29,7 @@ void check_tools(const RunnerConfig& config, const std::vector<std::string>& cha
   check_switch("profiling", "profiling.enabled", config.profiling.enabled, config.profiling, changed);
   const bool strict = std::find(changed.begin(), changed.end(), "pretrained_strict") == changed.end();
   check<ConfigError>(config.pretrained || config.pretrained_strict || strict, where,
-                     "expected 'pretrained' beside 'pretrained_strict', got none");
+                     "expected 'pretrained' with 'pretrained_strict', got none");
 }
 
 void check_tools(const RunnerConfig& config) {
@@ -44,7 +44,7 @@ void check_tools(const RunnerConfig& config) {
        {std::pair(config.profiling.enabled, "profiling.enabled"), std::pair(config.tensorboard, "tensorboard"),
         std::pair(config.csv, "csv"), std::pair(config.wandb.enabled, "wandb.enabled"),
         std::pair(config.mlflow.enabled, "mlflow.enabled")}) {
-    check<ConfigError>(!set || config.record, where, "expected 'record: true' beside '", key,
+    check<ConfigError>(!set || config.record, where, "expected 'record: true' with '", key,
                        "', got false, which writes nothing");
   }
 }

@@ -33,7 +33,7 @@ const char* Logger::backend() {
 
 void Logger::open_file(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  check<StateError>(file_ == nullptr, "logger.open_file", "expected one log file, got ", path, " beside ",
+  check<StateError>(file_ == nullptr, "logger.open_file", "expected one log file, got ", path, " in addition to ",
                     options_.file);
   file_ = detail::open_spdlog_log_file(path);
   if (file_ == nullptr) {

@@ -198,7 +198,7 @@ TEST_CASE("danling runs ls: sorts, filters and limits", "[apps]") {
   fs::create_directories(dir / "empty");
   CHECK(run_danling({"runs", "ls", (dir / "empty").string()}).err ==
         "[danling runs] expected runs below '" + (dir / "empty").string() +
-            "', got none; give the workspace_root of the runs\n");
+            "', got none; pass the workspace_root of the runs\n");
 }
 
 TEST_CASE("danling runs ls: a thousand runs, damaged ones among them, each by a name of its own", "[apps]") {

@@ -333,7 +333,7 @@ TEST_CASE("FileCheckpointManager: wait and close give up after their timeout and
   REQUIRE(writer >= 0);
   // A pipe cannot be brought to disk: the save fails, which is no reason to hang.
   CHECK_THAT(error_of<danling::CheckpointError>([&] { manager.close(); }),
-             ContainsSubstring("[checkpoint.write] expected to bring to disk '" + (directory / "log").string()));
+             ContainsSubstring("[checkpoint.write] expected to sync '" + (directory / "log").string()));
   ::close(writer);
   CHECK(manager.close());
 }

@@ -136,9 +136,9 @@ TEST_CASE("load_weights: all missing shards are named before one is read", "[che
   const Copy copy;
   fs::remove(copy.folder / second_shard);
   CHECK(copy.error() ==
-        "[checkpoint.read] expected 2 shards beside index " + copy.quoted() + ", got none of " + second_shard);
+        "[checkpoint.read] expected 2 shards next to index " + copy.quoted() + ", got none of " + second_shard);
   fs::remove(copy.folder / first_shard);
-  CHECK(copy.error() == "[checkpoint.read] expected 2 shards beside index " + copy.quoted() + ", got none of " +
+  CHECK(copy.error() == "[checkpoint.read] expected 2 shards next to index " + copy.quoted() + ", got none of " +
                             first_shard + ", " + second_shard);
 }
 

@@ -152,7 +152,7 @@ TEST_CASE("AtomicFile: after a failed sync nothing makes the file sound", "[form
     CHECK(error_of<CheckpointError>([&] { file.commit(); }) ==
           "[checkpoint.write] expected no call after an error, got one (file '" + path + "')");
   };
-  attempt(fault_plan.sync_error, "bring to disk");
+  attempt(fault_plan.sync_error, "sync");
   attempt(fault_plan.close_error, "close");
   CHECK(names_in(directory.path()) == std::vector<std::string>{"a"});
   CHECK(danling_test::read_file(directory / "a") == "old");

@@ -146,14 +146,14 @@ TEST_CASE("language_model_parallel: a mistake is one clear line of each process"
             "expected 'checkpoint.backend: dcp', or auto, where ranks have slices or stages of the model, got file"},
            {stages(good, {"--experts", "4"}), "[gpt] expected 'experts: 0' with 'parallel.axes.pipeline'"},
            {{"--stack", "ddp", "--parallel.axes.tensor", "2"},
-            "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ddp"},
+            "[config.validate] expected 'stack: fsdp' or 'parallel' with 'parallel.axes', got ddp"},
            {{"--parallel.axes.tensor", "2", "--width", "66"},
             "[parallel.column_linear] expected out_features in whole units, got 198 in units of 48"},
            {{"--parallel.axes.tensor", "2", "--parallel.tensor_plan", "qkv$=colwise:unit=3x"},
             "[runner.parallelize_model] expected gather_output, whole_input, sequence_parallel or unit=<number> behind "
             "a style in 'parallel.tensor_plan', got 'unit=3x'"},
            {{"--parallel.axes.tensor", "2", "--parallel.draw_pipeline", "true"},
-            "[config.validate] expected 'parallel.axes.pipeline' above 1 beside 'parallel.draw_pipeline', got 1"},
+            "[config.validate] expected 'parallel.axes.pipeline' above 1 with 'parallel.draw_pipeline', got 1"},
        }) {
     INFO(mistake.error);
     const TempDir directory;

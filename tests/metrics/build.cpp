@@ -76,7 +76,7 @@ TEST_CASE("metrics::build: names of values are those of DanLing, in the order of
 TEST_CASE("metrics::build: without a type builds none, and refuses options that nothing would read", "[metrics]") {
   CHECK(build({}) == nullptr);
   CHECK(refusal({.mode = Mode::stream}) ==
-        "[metrics.build] expected a type beside mode, got none; set metrics.type to one of binary, multiclass, "
+        "[metrics.build] expected a type with mode, got none; set metrics.type to one of binary, multiclass, "
         "multilabel, regression");
 }
 

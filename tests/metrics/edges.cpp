@@ -186,11 +186,10 @@ TEST_CASE("metrics::build: perplexity and curves have names, and take what they 
   const auto words = m::build({.type = "multiclass", .num_classes = 3, .metrics = {"acc", "perplexity"}});
   words->update(logits, labels);
   CHECK(std::abs(*words->average().number("perplexity") - number(m::perplexity(logits, labels))) < 1e-9);
-  CHECK(
-      error_of<MetricError>(
-          [] { m::build({.type = "multiclass", .num_classes = 3, .metrics = {"perplexity", "auroc"}}); }) ==
-      "[metrics.multiclass_metrics] expected metrics of predicted classes beside 'perplexity', which reads logits, got "
-      "'auroc', which reads probabilities; put it in a separate container");
+  CHECK(error_of<MetricError>(
+            [] { m::build({.type = "multiclass", .num_classes = 3, .metrics = {"perplexity", "auroc"}}); }) ==
+        "[metrics.multiclass_metrics] expected metrics of predicted classes with 'perplexity', which reads logits, got "
+        "'auroc', which reads probabilities; put it in a separate container");
   CHECK(error_of<MetricError>([] {
           m::build(
               {.type = "multiclass", .num_classes = 3, .scores = m::Scores::probabilities, .metrics = {"perplexity"}});

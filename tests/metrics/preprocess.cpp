@@ -267,7 +267,7 @@ TEST_CASE("concat_samples: says which sample does not fit", "[metrics]") {
   CHECK(message({at::ones({2, 3}), at::ones({4, 5})}, {at::ones({2}), at::ones({4})}) ==
         "[metrics.concat_samples] expected 3 classes in dimension 1, got [4, 5] in sample 1");
   CHECK(error_of<MetricError>([] { preprocess_binary(nested({at::ones({2})}), at::ones({2, 2})); }) ==
-        "[metrics.preprocess_binary] expected a padded batch of 1 samples beside a nested one, got [2, 2]");
+        "[metrics.preprocess_binary] expected a padded batch of 1 samples with a nested one, got [2, 2]");
   CHECK(error_of<MetricError>(
             [] { preprocess_multiclass(nested({at::ones({2, 3})}), nested({ids({0, 1})}), 3, {.class_dim = 0}); }) ==
         "[metrics.preprocess_multiclass] expected the classes in a dimension of the samples, got class_dim 0, the "

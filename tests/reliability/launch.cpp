@@ -63,7 +63,7 @@ TEST_CASE("launch: wrong options are refused in one line, with code 2", "[launch
   check_refused({"-n", "2", "--max-restarts", "1", "--min-workers", "3", "--", "true"}, 2,
                 "[launch] expected --min-workers of at most 2 (the workers), got 3");
   check_refused({"-n", "2", "--min-workers", "1", "--", "true"}, 2,
-                "[launch] expected --max-restarts beside --min-workers, which only restarts read, got none");
+                "[launch] expected --max-restarts with --min-workers, which only restarts read, got none");
   check_refused({"-n", "2", "--grace-seconds", "inf", "--", "true"}, 2,
                 "[launch] expected --grace-seconds of at most 1000000, got inf");
   check_refused({"-n", "2", "--master-port", "65536", "--", "true"}, 2,

@@ -74,7 +74,7 @@ TEST_CASE("AccumulationWindow: a micro-batch without a normalizer after one with
   window.begin_micro_batch(4, false);
   CHECK(error_of<dl::StateError>([&] { window.begin_micro_batch(std::nullopt, false); }) ==
         "[runner.accumulate] expected a loss normalizer for every micro-batch of a window that began with one, got "
-        "none; give all batches a loss_normalizer or none");
+        "none; set a loss_normalizer in all batches or in none");
 }
 
 TEST_CASE("TorchRunner: accumulation over uneven micro-batches equals one large batch", "[runner]") {

@@ -582,12 +582,12 @@ TEST_CASE("ema and swa: options without enabled, and names that no model has, ar
   TinyConfig config;
   config.ema.decay = 0.9;
   CHECK(error_of<dl::ConfigError>([&] { config.base_validate(); }) ==
-        "[config.validate] expected 'ema.enabled' beside 'ema.decay', got none");
+        "[config.validate] expected 'ema.enabled' with 'ema.decay', got none");
   config.ema.enabled = false;
   config.base_validate();
   config.swa.models["critic"].lr = 0.1;
   CHECK(error_of<dl::ConfigError>([&] { config.base_validate(); }) ==
-        "[config.validate] expected 'swa.critic.enabled' beside 'swa.critic.lr', got none");
+        "[config.validate] expected 'swa.critic.enabled' with 'swa.critic.lr', got none");
   config.swa.models["critic"].enabled = true;
   config.base_validate();
   CHECK(error_of<dl::ConfigError>([&] { config.check_model_names({"actor"}); }) ==
@@ -615,7 +615,7 @@ TEST_CASE("swa: statistics of a TorchScript model, and a share of a run without 
   scripted.model = module;
   CHECK(error_of<dl::ConfigError>([&] { scripted.train(); }) ==
         "[runner.averages] expected swa.update_bn false for a TorchScript model with batch normalization, whose "
-        "statistics cannot be estimated anew, got true");
+        "statistics cannot be estimated again, got true");
 }
 
 }  // namespace

@@ -306,16 +306,16 @@ TEST_CASE("swa: options of SWALR without its rate are errors", "[runner]") {
   config.swa.enabled = true;
   config.swa.anneal = 10;
   CHECK(error_of<dl::ConfigError>([&] { config.base_validate(); }) ==
-        "[config.validate] expected 'swa.lr' beside 'swa.anneal', got none");
+        "[config.validate] expected 'swa.lr' with 'swa.anneal', got none");
   config.swa.anneal.reset();
   config.swa.anneal_strategy = "linear";
   CHECK(error_of<dl::ConfigError>([&] { config.base_validate(); }) ==
-        "[config.validate] expected 'swa.lr' beside 'swa.anneal_strategy', got none");
+        "[config.validate] expected 'swa.lr' with 'swa.anneal_strategy', got none");
   config.swa.models["critic"].lr = 0.1;  // reads the common strategy
   config.base_validate();
   config.swa.models["actor"].anneal = 3;
   CHECK(error_of<dl::ConfigError>([&] { config.base_validate(); }) ==
-        "[config.validate] expected 'swa.actor.lr' beside 'swa.actor.anneal', got none");
+        "[config.validate] expected 'swa.actor.lr' with 'swa.actor.anneal', got none");
   config.swa.lr = 0.1;
   config.base_validate();
 }

@@ -204,7 +204,7 @@ TEST_CASE("ddp: PowerSGD with virtual ranks, and its options without it, are ref
   config.parallel.virtual_ranks.reset();
   config.ddp.comm_hook = "none";
   CHECK(error_of<dl::ConfigError>([&] { const TinyRunner runner(config); }) ==
-        "[config.validate] expected 'ddp.comm_hook: powerSGD' beside 'ddp.powersgd', got none");
+        "[config.validate] expected 'ddp.comm_hook: powerSGD' with 'ddp.powersgd', got none");
 }
 
 }  // namespace

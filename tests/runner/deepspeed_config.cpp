@@ -250,7 +250,7 @@ TEST_CASE("deepspeed: a file, the command line, and both", "[runner][deepspeed]"
   CHECK(error_of_options("--deepspeed", "[1]") ==
         "[config.parse] expected a mapping, text or null for 'deepspeed', got a list (command line)");
   CHECK(error_of_options("--deepspeed", "a.json", "--stack", "ddp") ==
-        "[config.validate] expected 'stack: deepspeed' beside 'deepspeed', got ddp");
+        "[config.validate] expected 'stack: deepspeed' with 'deepspeed', got ddp");
   text.deepspeed = (folder.path() / "none.json").string();
   CHECK_THAT(error_of<ConfigError>([&] { (void)dl::with_deepspeed(text, 1); }),
              StartsWith("[config.load] expected a readable config file, got "));
@@ -352,7 +352,7 @@ TEST_CASE("deepspeed: what its stack refuses is refused before the run", "[runne
   auto config = json_config(R"({"zero_optimization": {"stage": 2}})");
   config.swa.enabled = true;
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
-        "[config.validate] expected 'stack: ddp' beside 'swa.enabled', got 'stack: fsdp'; unset one of the two");
+        "[config.validate] expected 'stack: ddp' with 'swa.enabled', got 'stack: fsdp'; unset one of the two");
   config = json_config("{}");
   config.swa.enabled = true;
   CHECK(dl::with_deepspeed(config, 1).zero_stage == 0);
@@ -361,11 +361,11 @@ TEST_CASE("deepspeed: what its stack refuses is refused before the run", "[runne
   CHECK_NOTHROW(dl::with_deepspeed(config, 1).base_validate());
   config.deepspeed = danling::from_yaml("{}", "ds.json");
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
-        "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ddp");
+        "[config.validate] expected 'stack: fsdp' or 'parallel' with 'fsdp.units', got ddp");
   config = json_config("{}");
   config.ft.enabled = true;
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
-        "[deepspeed.config] expected 'stack: ddp' beside 'ft.enabled', got deepspeed, whose sizes are those of a fixed "
+        "[deepspeed.config] expected 'stack: ddp' with 'ft.enabled', got deepspeed, whose sizes are those of a fixed "
         "number of processes");
   CHECK(json_error(R"({"activation_checkpointing": {"partition_activations": false, "number_checkpoints": null}})") ==
         "no exception");
@@ -374,10 +374,9 @@ TEST_CASE("deepspeed: what its stack refuses is refused before the run", "[runne
   CHECK(json_error(R"({"data_types": {"grad_accum_dtype": "fp32"}})") == "no exception");
   config = json_config("{}");
   config.parallel.axes.tensor = 2;
-  CHECK(
-      error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
-      "[deepspeed.config] expected 'stack: parallel' beside 'parallel.axes', got deepspeed, whose processes all share "
-      "the data");
+  CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==
+        "[deepspeed.config] expected 'stack: parallel' with 'parallel.axes', got deepspeed, whose processes all share "
+        "the data");
   config = json_config("{}");
   config.stack = "fsdp";
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(config, 1); }) ==

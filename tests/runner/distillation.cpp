@@ -161,7 +161,7 @@ TEST_CASE("distill: what is missing or does not fit is refused in one line", "[r
               [](StudentRunner& runner) {
                 runner.criterion = [](const at::Tensor& prediction, const dl::Batch&) { return prediction.sum(); };
               }) ==
-        "[runner.distill] expected a criterion of (prediction, target), tensors, beside a teacher, got another; add "
+        "[runner.distill] expected a criterion of (prediction, target), tensors, with a teacher, got another; add "
         "nn::DistillationLoss to your losses instead");
   TinyConfig both = taught.config;
   both.distill.weight = 0.5;

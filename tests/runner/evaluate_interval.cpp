@@ -11,7 +11,7 @@ TEST_CASE("evaluate_interval: options that contradict it are errors, and patienc
   config.epochs = 2;
   config.evaluate_interval = 5;
   CHECK(error_of<dl::ConfigError>([&] { TinyRunner runner(config); }) ==
-        "[config.validate] expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is "
+        "[config.validate] expected 'evaluate_interval' with 'steps', got it with 'epochs', where every epoch is "
         "evaluated");
   config.epochs.reset();
   config.steps = 10;
@@ -19,7 +19,7 @@ TEST_CASE("evaluate_interval: options that contradict it are errors, and patienc
   config.sched.interval = "epoch";
   TinyRunner refused(config);
   CHECK(error_of<dl::ConfigError>([&] { refused.train(); }) ==
-        "[runner.train] expected sched.interval step beside evaluate_interval, which cuts passes over the data, got "
+        "[runner.train] expected sched.interval step with evaluate_interval, which cuts passes over the data, got "
         "'epoch'");
   config.sched = {};
   config.evaluate_interval.reset();

@@ -304,11 +304,10 @@ TEST_CASE("max_grad_value: clips the unscaled gradients, and an overflow is foun
 }
 
 TEST_CASE("scaler: options that no precision reads are refused", "[runner]") {
-  CHECK(
-      error_of_options("--scaler.enabled", "true", "--precision", "bf16") ==
-      "[config.validate] expected 'precision: fp16' beside 'scaler.enabled', got bf16, whose gradients need no scale");
+  CHECK(error_of_options("--scaler.enabled", "true", "--precision", "bf16") ==
+        "[config.validate] expected 'precision: fp16' with 'scaler.enabled', got bf16, whose gradients need no scale");
   CHECK(error_of_options("--scaler.init_scale", "4") ==
-        "[config.validate] expected 'precision: fp16' beside 'scaler.init_scale', got fp32, whose gradients need no "
+        "[config.validate] expected 'precision: fp16' with 'scaler.init_scale', got fp32, whose gradients need no "
         "scale");
   RunnerConfig config;
   parse_options(config, "--precision", "fp16", "--scaler.enabled", "false");

@@ -219,7 +219,7 @@ TEST_CASE("losses: options of the config that fit no term are refused", "[runner
         "[runner.losses] expected losses with names as criterion for 'losses.ce', got one loss; assign Losses, or set "
         "'losses.ce.type'");
   CHECK(error({{"losses.ce.label_smoothing", "0.1"}}) ==
-        "[runner.losses] expected 'losses.ce.type' beside 'losses.ce.label_smoothing', got none");
+        "[runner.losses] expected 'losses.ce.type' with 'losses.ce.label_smoothing', got none");
   CHECK(error({{"losses.ce.type", "focal"}, {"losses.size.weight", "1"}}) ==
         "[runner.losses] expected a type for each of 'losses', or for none, got some without");
   CHECK(error({{"losses.ce.type", "focl"}}) ==
@@ -229,7 +229,7 @@ TEST_CASE("losses: options of the config that fit no term are refused", "[runner
         "[runner.losses] expected options of focal (reduction, ignore_index, gamma, class_weights), got 'alpha' in "
         "'losses.ce'");
   CHECK(error({{"losses.size.from", "1"}}) ==
-        "[runner.losses] expected 'losses.size.schedule' beside 'losses.size.from', got none");
+        "[runner.losses] expected 'losses.size.schedule' with 'losses.size.from', got none");
   CHECK(error({{"losses.size.schedule", "cosin"}}).starts_with("[runner.losses] expected one of "));
   CHECK_THAT(error({{"losses.size.schedule", "cosin"}}),
              EndsWith(" in 'losses.size.schedule', got 'cosin'; did you mean 'cosine'?"));

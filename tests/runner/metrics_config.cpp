@@ -87,10 +87,10 @@ TEST_CASE("MetricsSpec: errors name the wrong key or value", "[runner]") {
   CHECK(refusal("{type: regression, scores: logits}") ==
         "[metrics.build] expected no scores for regression metrics, got one");
   CHECK(refusal("{num_classes: 3}") ==
-        "[metrics.build] expected a type beside num_classes, got none; set metrics.type to one of binary, multiclass, "
+        "[metrics.build] expected a type with num_classes, got none; set metrics.type to one of binary, multiclass, "
         "multilabel, regression");
-  CHECK_THAT(refusal("{mode: stream}"), ContainsSubstring("expected a type beside mode, got none"));
-  CHECK_THAT(refusal("{ignore_index: null}"), ContainsSubstring("expected a type beside ignore_index, got none"));
+  CHECK_THAT(refusal("{mode: stream}"), ContainsSubstring("expected a type with mode, got none"));
+  CHECK_THAT(refusal("{ignore_index: null}"), ContainsSubstring("expected a type with ignore_index, got none"));
   CHECK(refusal("{type: multiclass, num_classes: 3, top_k: []}") ==
         "[metrics.build] expected top_k with at least one number, got []");
   CHECK(refusal("{type: multiclass}") == "[metrics.build] expected num_classes for multiclass metrics, got none");

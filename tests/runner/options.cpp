@@ -22,12 +22,11 @@ TEST_CASE("optim: a section for a model that does not exist is an error", "[runn
 }
 
 TEST_CASE("optim, sched: options without a type are errors", "[runner]") {
-  CHECK(
-      refusal([](TinyConfig& config) { config.sched.warmup_steps = 3; }) ==
-      "[runner.check_sched] expected sched.type beside 'sched.warmup_steps', got none, so that no scheduler is built; "
-      "set sched.type, or leave them out");
+  CHECK(refusal([](TinyConfig& config) { config.sched.warmup_steps = 3; }) ==
+        "[runner.check_sched] expected sched.type with 'sched.warmup_steps', got none, so that no scheduler is built; "
+        "set sched.type, or leave them out");
   CHECK(refusal([](TinyConfig& config) { config.optim.type.reset(); }) ==
-        "[runner.check_optim] expected optim.type beside 'optim.lr', got none, so that no optimizer is built; set "
+        "[runner.check_optim] expected optim.type with 'optim.lr', got none, so that no optimizer is built; set "
         "optim.type, or leave them out");
 }
 

@@ -434,9 +434,9 @@ TEST_CASE("on_nonfinite: a loop of the program stops with its batch saved, and c
 
 TEST_CASE("on_nonfinite, spike: options that nothing reads are refused", "[runner]") {
   CHECK(error_of_options("--spike.window", "10") ==
-        "[config.validate] expected 'spike.action' beside 'spike.window', got none");
+        "[config.validate] expected 'spike.action' with 'spike.window', got none");
   CHECK(error_of_options("--max_rollbacks", "1") ==
-        "[config.validate] expected 'on_nonfinite' or 'spike.action' rollback beside 'max_rollbacks', got neither");
+        "[config.validate] expected 'on_nonfinite' or 'spike.action' rollback with 'max_rollbacks', got neither");
   CHECK(error_of_options("--on_nonfinite", "rollback", "--record", "false") ==
         "[config.validate] expected checkpoints to roll back to, got 'record: false'");
   CHECK(error_of_options("--on_nonfinite", "ignore") ==

@@ -275,9 +275,9 @@ TEST_CASE("profiling: options that nothing would read are errors", "[runner]") {
         "[config.validate] expected 'profiling.with_stack: false', got true: it records stacks of Python, which a C++ "
         "program does not have; name parts of a step by RECORD_USER_SCOPE instead");
   CHECK(error_of_options("--profiling.enabled", "--record", "false") ==
-        "[config.validate] expected 'record: true' beside 'profiling.enabled', got false, which writes nothing");
+        "[config.validate] expected 'record: true' with 'profiling.enabled', got false, which writes nothing");
   CHECK(error_of_options("--profiling.wait", "2") ==
-        "[config.validate] expected 'profiling.enabled' beside 'profiling.wait', got none");
+        "[config.validate] expected 'profiling.enabled' with 'profiling.wait', got none");
   CHECK_THAT(error_of_options("--profiling.wait", "-1"), ContainsSubstring("'profiling.wait'"));
   CHECK_THAT(error_of_options("--profiling.active", "0"), ContainsSubstring("'profiling.active'"));
   CHECK_THAT(error_of_options("--profiling.repeat", "0"), ContainsSubstring("'profiling.repeat'"));

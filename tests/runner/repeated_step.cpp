@@ -145,7 +145,7 @@ TEST_CASE("LBFGS: settings under which a step cannot run again are refused when 
   GanRunner several(with_lbfgs(TinyConfig(folder)));
   CHECK(error_of<dl::ConfigError>([&] { several.train(); }) ==
         "[runner.train] expected one model with LBFGS, which evaluates the loss of a step again, got the optimizer of "
-        "'discriminator' beside others");
+        "'discriminator', one of several");
 }
 
 }  // namespace

@@ -92,10 +92,10 @@ TEST_CASE("RunnerConfig: options of optim and sched that nothing reads are error
   CHECK(config.check_sched(false).empty());
   parse_options(config, "--sched.warmup_steps", "3", "--sched.interval", "epoch", "--optim.lr", "1");
   CHECK(error_of<ConfigError>([&] { (void)config.check_sched(false); }) ==
-        "[runner.check_sched] expected sched.type beside 'sched.warmup_steps', 'sched.interval', got none, so that no "
+        "[runner.check_sched] expected sched.type with 'sched.warmup_steps', 'sched.interval', got none, so that no "
         "scheduler is built; set sched.type, or leave them out");
   CHECK(error_of<ConfigError>([&] { (void)config.check_optim(false); }) ==
-        "[runner.check_optim] expected optim.type beside 'optim.lr', got none, so that no optimizer is built; set "
+        "[runner.check_optim] expected optim.type with 'optim.lr', got none, so that no optimizer is built; set "
         "optim.type, or leave them out");
   CHECK(config.check_sched(true) ==
         "expected no options for the scheduler that the program set, got 'sched.warmup_steps', which danling ignores");

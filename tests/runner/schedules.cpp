@@ -132,7 +132,7 @@ TEST_CASE("sched.monitor: one that no result can have is refused before training
   config.workspace_root = folder.path().string();
   TinyRunner by_steps(config);
   CHECK(error_of<dl::ConfigError>([&] { by_steps.train(); }) ==
-        "[runner.train] expected evaluate_interval beside steps for sched.monitor 'val.loss', which is "
+        "[runner.train] expected evaluate_interval with steps for sched.monitor 'val.loss', which is "
         "measured on split 'val', got none");
   config.sched.monitor = "train.loss";
   TinyRunner(config).initialize();

@@ -155,7 +155,7 @@ TEST_CASE("virtual ranks of shards: what depends on the layout is refused", "[ru
     return error_of<dl::ConfigError>([&] { const TinyRunner runner(config); });
   };
   CHECK(message([](TinyConfig& config) { config.parallel.axes.tensor = 2; }) ==
-        "[config.validate] expected only axes 'replicate' and 'shard' beside 'parallel.virtual_ranks', got "
+        "[config.validate] expected only axes 'replicate' and 'shard' with 'parallel.virtual_ranks', got "
         "'parallel.axes.tensor': 2; unset one of the two");
   const Folder folder;
   const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {

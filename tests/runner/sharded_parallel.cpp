@@ -296,24 +296,24 @@ TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][f
     return error_of<dl::ConfigError>([&] { const TinyRunner runner(config); });
   };
   CHECK(message([](TinyConfig& config) { config.compile.enable = true; }) ==
-        "[config.validate] expected 'stack: ddp' beside 'compile.enable', got 'stack: fsdp'; unset one of the two");
+        "[config.validate] expected 'stack: ddp' with 'compile.enable', got 'stack: fsdp'; unset one of the two");
   CHECK(message([](TinyConfig& config) { config.stack = "ddp", config.fsdp.units = {"Linear"}; }) ==
-        "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ddp");
+        "[config.validate] expected 'stack: fsdp' or 'parallel' with 'fsdp.units', got ddp");
   CHECK(message([](TinyConfig& config) { config.stack = "ddp", config.parallel.axes.shard = 2; }) ==
-        "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ddp");
+        "[config.validate] expected 'stack: fsdp' or 'parallel' with 'parallel.axes', got ddp");
   CHECK(message([](TinyConfig& config) { config.parallel.axes.tensor = 2; }) ==
-        "[config.validate] expected 'stack: parallel' beside 'parallel.axes.tensor', got fsdp");
+        "[config.validate] expected 'stack: parallel' with 'parallel.axes.tensor', got fsdp");
   CHECK(message([](TinyConfig& config) { config.parallel.axes.shard = 0; }) ==
         "[config.validate] expected a number of processes above 0, or -1, for 'parallel.axes.shard', got 0");
   CHECK(message([](TinyConfig& config) { config.parallel.tensor_plan = {"layer=colwise"}; }) ==
-        "[config.validate] expected 'stack: parallel' beside 'parallel.tensor_plan', got fsdp");
+        "[config.validate] expected 'stack: parallel' with 'parallel.tensor_plan', got fsdp");
   CHECK(message([](TinyConfig& config) {
           config.stack = "parallel", config.parallel.module_fqns_per_model_part = {"a", "b"};
         }) ==
-        "[config.validate] expected 'parallel.axes.pipeline' above 1 beside 'parallel.module_fqns_per_model_part', "
+        "[config.validate] expected 'parallel.axes.pipeline' above 1 with 'parallel.module_fqns_per_model_part', "
         "got 1");
   CHECK(message([](TinyConfig& config) { config.swa.enabled = true; }) ==
-        "[config.validate] expected 'stack: ddp' beside 'swa.enabled', got 'stack: fsdp'; unset one of the two");
+        "[config.validate] expected 'stack: ddp' with 'swa.enabled', got 'stack: fsdp'; unset one of the two");
   const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
     TinyConfig config = fsdp_config();
     const Folder folder;

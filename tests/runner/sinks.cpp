@@ -246,7 +246,7 @@ TEST_CASE("sinks: a key of files without files is refused", "[runner][sinks]") {
   config.record = false;
   config.csv = true;
   CHECK(error_of<dl::ConfigError>([&] { const TinyRunner runner(config); }) ==
-        "[config.validate] expected 'record: true' beside 'csv', got false, which writes nothing");
+        "[config.validate] expected 'record: true' with 'csv', got false, which writes nothing");
 }
 
 TEST_CASE("sinks: a record says whether a step made it, and a run that ends again has its results", "[runner][sinks]") {

@@ -63,13 +63,13 @@ TEST_CASE("summary, find_lr, find_batch_size: a program that calls the tool itse
 
 TEST_CASE("parse: options of a tool without its switch are refused, defaults of the program are not", "[runner]") {
   CHECK(error_of_options("--find_lr.steps", "200") ==
-        "[config.validate] expected 'find_lr' beside 'find_lr.steps', got none");
+        "[config.validate] expected 'find_lr' with 'find_lr.steps', got none");
   CHECK(error_of_options("--find_lr.svg", "x.svg") ==
-        "[config.validate] expected 'find_lr' beside 'find_lr.svg', got none");
+        "[config.validate] expected 'find_lr' with 'find_lr.svg', got none");
   CHECK(error_of_options("--find_batch_size.max", "64") ==
-        "[config.validate] expected 'find_batch_size' beside 'find_batch_size.max', got none");
+        "[config.validate] expected 'find_batch_size' with 'find_batch_size.max', got none");
   CHECK(error_of_options("--pretrained_strict", "false") ==
-        "[config.validate] expected 'pretrained' beside 'pretrained_strict', got none");
+        "[config.validate] expected 'pretrained' with 'pretrained_strict', got none");
   RunnerConfig config;
   parse_options(config, "--find_lr", "--find_lr.steps", "200", "--pretrained_strict", "false", "--pretrained", "x.pth");
   CHECK(config.find_lr.steps == 200);

@@ -17,10 +17,9 @@ TEST_CASE("optim, sched: options of one of several models without a type are err
   const Folder folder;
   TinyConfig config = gan_config(folder);
   config.sched.models["generator"].warmup_steps = 3;
-  CHECK(
-      gan_refusal(config) ==
-      "[runner.check_sched] expected sched.generator.type beside 'sched.generator.warmup_steps', got none, so that no "
-      "scheduler is built; set sched.generator.type, or leave them out");
+  CHECK(gan_refusal(config) ==
+        "[runner.check_sched] expected sched.generator.type with 'sched.generator.warmup_steps', got none, so that no "
+        "scheduler is built; set sched.generator.type, or leave them out");
   config.sched = {};
   config.optim.type.reset();
   config.optim.lr.reset();
@@ -28,7 +27,7 @@ TEST_CASE("optim, sched: options of one of several models without a type are err
   config.optim.models["generator"].type = "sgd";
   config.optim.models["discriminator"].lr = 0.1;
   CHECK(gan_refusal(config) ==
-        "[runner.check_optim] expected optim.discriminator.type beside 'optim.discriminator.lr', got none, so that no "
+        "[runner.check_optim] expected optim.discriminator.type with 'optim.discriminator.lr', got none, so that no "
         "optimizer is built; set optim.discriminator.type, or leave them out");
 }
 
@@ -67,7 +66,7 @@ TEST_CASE("optim.freeze: several models that are frozen whole are an error", "[r
 }
 
 TEST_CASE("min_delta: without patience it is refused", "[runner]") {
-  CHECK(error_of_options("--min_delta", "0.1") == "[config.validate] expected 'patience' beside 'min_delta', got none");
+  CHECK(error_of_options("--min_delta", "0.1") == "[config.validate] expected 'patience' with 'min_delta', got none");
   RunnerConfig config;
   parse_options(config, "--min_delta", "0.1", "--patience", "3");
 }

@@ -181,7 +181,7 @@ TEST_CASE("virtual ranks: what depends on the number of processes is an error th
   }
   SECTION("kernels that are not deterministic") {
     config.deterministic = false;
-    CHECK(refusal() == "[config.validate] expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
+    CHECK(refusal() == "[config.validate] expected 'deterministic: true' with 'parallel.virtual_ranks', got none");
   }
   SECTION("three shards") {
     config.parallel.virtual_ranks = 3;

@@ -59,7 +59,7 @@ class AccumulationWindow {
       detail::check<StateError>(
           normalizer.has_value(), "runner.accumulate",
           "expected a loss normalizer for every micro-batch of a window that began with one, got none; "
-          "give all batches a loss_normalizer or none");
+          "set a loss_normalizer in all batches or in none");
       if (divisor_ == 0.0 && !shared_) {
         unit_ = std::bit_floor(static_cast<std::uint64_t>(*normalizer));
       }
