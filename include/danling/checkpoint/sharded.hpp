@@ -54,7 +54,7 @@ void save_sharded(const ShardedState& state, const std::filesystem::path& direct
 
 /// Reads such a directory, or one of Python: the values, and of each tensor the box that `wanted` returns (without
 /// `wanted`: everything). Reads only the bytes of the boxes, in blocks of 128 KiB, and verifies them. Tensors are on
-/// the CPU. Runs no code. Not collective. `directory` may be a name that a `.pointer` file beside it resolves.
+/// the CPU. Runs no code. Not collective. `directory` may be a name that a `.pointer` file next to it resolves.
 /// @throws CheckpointError that names file or entry; also for an incomplete save, and for values of unknown classes
 State load_sharded(const std::filesystem::path& directory, const ShardSelector& wanted = {});
 

@@ -25,7 +25,7 @@ void save_safetensors(const State& weights, const std::filesystem::path& path,
 State load_safetensors(const std::filesystem::path& path);
 
 /// Reads with load_safetensors or load_file, by the file's content, not its name. Also takes Hugging Face's layout: an
-/// index of shards (`model.safetensors.index.json`, `pytorch_model.bin.index.json`), whose shards lie beside it, and a
+/// index of shards (`model.safetensors.index.json`, `pytorch_model.bin.index.json`), whose shards are next to it, and a
 /// directory with one of these, `model.safetensors` or `pytorch_model.bin`; and directories of shards (load_sharded).
 /// @throws CheckpointError, also for a shard that is missing, and for a key that is not in exactly the shard that the
 /// index names

@@ -17,7 +17,8 @@ struct Duration {
   bool operator==(const Duration&) const = default;
 };
 
-/// A memory size. Accepted texts: `1048576` (bytes), `512MiB`, `1.5G`; K, M, G and T alone are binary units, like KiB.
+/// A memory size. Accepted texts: `1048576` (bytes), `512MiB`, `1.5G`; K, M, G and T without `iB` are also binary: 1K
+/// is 1 KiB.
 struct MemorySize {
   std::int64_t bytes = 0;
   bool operator==(const MemorySize&) const = default;

@@ -58,7 +58,7 @@ class SplitSizes {
   SplitSizes(const std::vector<N>& sizes)  // NOLINT(google-explicit-constructor)
       : sizes_(sizes.begin(), sizes.end()) {}
 
-  /// Returns the number of records in each part of a dataset of `size`. Rounds fractions down and gives the remaining
+  /// Returns the number of records in each part of a dataset of `size`. Rounds fractions down and adds the remaining
   /// records to the first parts, one each.
   /// @throws DataError unless they add up to all records.
   std::vector<std::int64_t> counts(std::int64_t size) const;

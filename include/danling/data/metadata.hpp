@@ -34,11 +34,13 @@ struct Metadata {
   std::vector<std::optional<RandomKey>> split_rng(std::int64_t num = 2) const;
   /// Returns a copy with the next key (the second of two that `rng_key` splits into); unchanged without a key.
   Metadata next_rng() const;
+  /// Returns a copy with `global_step` increased by 1.
   Metadata increment_step() const;
   /// Returns a copy for the next epoch, at batch 0.
   Metadata increment_epoch() const;
   /// Returns a copy for the next batch; batch 0 if there was none.
   Metadata increment_batch() const;
+  /// Returns a copy with another `shard_id`.
   Metadata with_shard(std::int64_t shard_id) const;
   /// Returns a copy with the fields that `other` sets: numbers other than 0, and other fields that are not empty.
   Metadata merge(const Metadata& other) const;

@@ -77,12 +77,12 @@ class Group {
 
   /// Sets the timeout of later collectives. All ranks call it with the same value; no communication.
   void set_timeout(std::chrono::milliseconds timeout) const;
-  std::chrono::milliseconds timeout() const;  ///< the default timeout if this process is alone
+  std::chrono::milliseconds timeout() const;  ///< in a group of one: the default
   /// Makes this group, its parent and all groups split from it unusable on all ranks: waiting and later collectives
   /// throw `rank 2: <reason>`. May be called on any rank, at any time, from any thread. Rank 0 returns after the other
   /// ranks have read the reason, or after 5 s.
   void abort(std::string_view reason) const;
-  /// Returns true if an abort of this rank reaches the other ranks; false for `over` and for a process alone.
+  /// Returns true if an abort of this rank reaches the other ranks; false for `over` and in a group of one.
   bool reaches_others() const;
 
   // Subgroups. All ranks of this group call these functions; groups may be destroyed in any order.
@@ -122,6 +122,7 @@ class Group {
   std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& parts) const;
   /// Sends `splits[r]` rows to rank r, or equally many without `splits`; returns the received rows as one tensor.
   at::Tensor all_to_all_single(const at::Tensor& rows, at::IntArrayRef splits = {}) const;
+  /// Waits for all ranks, at most the group's timeout.
   void barrier() const;
   /// Waits for all ranks, at most `timeout`.
   void barrier(std::chrono::milliseconds timeout) const;
@@ -150,6 +151,7 @@ class Group {
   /// same size, or the backend may end the process. `bytes`: contiguous uint8 in host memory, not empty; do not change
   /// it until `wait` returns, which waits for the receiver.
   Work start_send(const at::Tensor& bytes, int to, int tag = 0) const;
+  /// Starts to receive into `bytes`: contiguous uint8 in host memory, of the sent size. Read it after `wait`.
   Work start_recv(const at::Tensor& bytes, int from, int tag = 0) const;
 
  private:

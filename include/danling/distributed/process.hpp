@@ -54,8 +54,8 @@ Environment process_environment();
 ///
 /// MASTER_ADDR and MASTER_PORT apply to every launcher. Without them, rank 0 of a Slurm step of several nodes listens
 /// on the first node, at port 15000 + (job id + 1009 * step id) % 10000.
-/// @throws DistributedError with the names of the variables, when one is not a number, out of range, missing beside
-/// another, or contradicts another.
+/// @throws DistributedError with the names of the variables, when one is not a number, is out of range, contradicts
+/// another, or is missing although another requires it.
 ProcessIdentity read_process_identity(const Environment& environment = process_environment());
 
 }  // namespace danling::inline v0

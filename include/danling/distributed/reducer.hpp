@@ -73,7 +73,7 @@ class Reducer {
   bool is_late() const;
   /// Ends the window: `grad()` of each parameter becomes the sum over all ranks, or undefined if no rank has a
   /// gradient. Waits for the other ranks and for the device.
-  /// @param any_missing  true on all ranks if `is_missing` is true on any rank; `any_late` likewise for `is_late`
+  /// @param any_missing  true on all ranks if `is_missing` is true on any rank; `any_late` the same for `is_late`
   /// @throws DistributedError, and StateError when a gradient was changed while it was summed.
   void finish(bool any_missing, bool any_late);
   /// The same, with both flags exchanged between the ranks.
@@ -92,6 +92,7 @@ class Reducer {
 
   /// Stops the other ranks' waits for this rank's gradients; they throw `reason`.
   void abort(std::string_view reason);
+  /// Sets the timeout of later sums. All ranks call it with the same value.
   void set_timeout(std::chrono::milliseconds timeout);
   /// Describes the transport for logs: "shared memory", "collectives of the group (<why not shared memory>)", or
   /// "PowerSGD of rank 2 by " and one of these.

@@ -90,7 +90,7 @@ class LossesBase : public MetricsBase {
   virtual std::uint64_t weights_key() const { return 0; }
   /// Tensors of the weights, in order of the names, for a recorded step.
   virtual std::vector<at::Tensor> weight_tensors() const { return {}; }
-  /// Number of targets that all losses average over; empty when a loss does not know it, or when the numbers differ.
+  /// Number of targets that all losses average over; empty when a loss does not provide it, or when the numbers differ.
   virtual std::optional<std::int64_t> normalizer(const at::Tensor& target) const = 0;
   /// The target value that a loss ignores: that of the first loss that ignores one.
   virtual std::optional<std::int64_t> ignore_index() const = 0;

@@ -44,6 +44,7 @@ class BatchMetric {
  public:
   virtual ~BatchMetric() = default;
 
+  /// Returns true if a higher value is better.
   virtual bool higher_better() const = 0;
 
   /// Returns a tensor of one value per sample, one value for the batch (weighted by the number of samples), or a sum

@@ -68,17 +68,20 @@ struct RegressionMetricsOptions {
 //
 // @throws MetricError for invalid numbers, for a device with Mode::stream, and as the containers.
 
+/// Predictions and targets as for preprocess_binary.
 std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options = {},
                                         std::vector<MetricEntry> metrics = {});
-/// Accuracy of a classifier, as `acc`: the share of the samples with their highest score at the target, over all classes
-/// (micro), without the targets -100. Stores no predictions (Mode::stream).
+/// Accuracy of a classifier, as `acc`: the share of the samples with their highest score at the target, over all
+/// classes (micro), without the targets -100. Stores no predictions (Mode::stream).
 std::shared_ptr<Metrics> accuracy_metrics(std::int64_t num_classes);
-/// Scores stay logits if no metric reads probabilities. @throws MetricError also when some metrics read probabilities
-/// and others logits.
+/// Predictions and targets as for preprocess_multiclass. Scores stay logits if no metric reads probabilities. @throws
+/// MetricError also when some metrics read probabilities and others logits.
 std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const MulticlassMetricsOptions& options = {},
                                             std::vector<MetricEntry> metrics = {});
+/// Predictions and targets as for preprocess_multilabel.
 std::shared_ptr<Metrics> multilabel_metrics(std::int64_t num_labels, const MultilabelMetricsOptions& options = {},
                                             std::vector<MetricEntry> metrics = {});
+/// Predictions and targets as for preprocess_regression.
 std::shared_ptr<Metrics> regression_metrics(const RegressionMetricsOptions& options = {},
                                             std::vector<MetricEntry> metrics = {});
 

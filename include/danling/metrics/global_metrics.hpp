@@ -32,7 +32,7 @@ struct GlobalMetricsOptions {
 };
 
 /// Metrics of all batches since `reset()`, computed as if they were one batch (DanLing's GlobalMetrics). Only the
-/// preprocessing runs per batch: Scores::detect may take a batch of logits for probabilities. Stores predictions and
+/// preprocessing runs per batch: Scores::detect may treat a batch of logits as probabilities. Stores predictions and
 /// targets only if a metric reads them, and each shared running sum once.
 ///
 /// Results have the same bits for any number of ranks that share the parts of each batch (see MetricsBase): predictions
@@ -85,10 +85,10 @@ class GlobalMetrics : public Metrics {
   const std::vector<MetricFunc>& metrics() const;
 
   /// Gathers the data added since the last call, on all ranks; all data after a reset or load on any rank, or with
-  /// another group. If a metric reads predictions, each rank then stores those of all ranks beside its local ones. All
-  /// ranks need the same metrics, dtypes and shapes; a rank may have no data. The last batch is the one with the
-  /// highest number; ranks without data in it do not contribute to `batch`. Batches without a number are numbered by
-  /// count.
+  /// another group. If a metric reads predictions, each rank then stores those of all ranks in addition to its local
+  /// ones. All ranks need the same metrics, dtypes and shapes; a rank may have no data. The last batch is the one with
+  /// the highest number; ranks without data in it do not contribute to `batch`. Batches without a number are numbered
+  /// by count.
   void synchronize(const Group& group) override;
 
   /// `count`, `n`, `batch_index`, and the stored data: `preds`, `targets`, `last` (the rows of the last batch),

@@ -79,13 +79,14 @@ struct MetricFunc {
   std::vector<RunningSumsPtr> sums = {};
   /// True if it reads predicted classes only: scores may then stay logits.
   bool labels_only = false;
-  /// True if it reads logits: factories then leave scores unchanged, and refuse metrics of probabilities beside it.
+  /// True if it reads logits: factories then leave scores unchanged, and refuse metrics of probabilities with it.
   bool logits = false;
   /// Empty if neither direction is better.
   std::optional<bool> higher_is_better = std::nullopt;
   /// Computes the value; nan without data. Must not wait for a device.
   std::function<MetricValue(const MetricState& state)> compute = {};
 
+  /// Returns a copy with another name.
   MetricFunc named(std::string other) const {
     MetricFunc copy = *this;
     copy.name = std::move(other);

@@ -107,7 +107,8 @@ class MultiTaskMetrics : public MetricsBase {
   /// Splits by task; null for tasks that must reset.
   std::optional<State> share_of_state(const State& merged, std::int64_t begin, std::int64_t end) const override;
 
-  /// For `kind.acc` asks that task; for `aggregate.acc` or `acc` the first task that has the metric.
+  /// For `kind.acc` returns the direction in that task; for `aggregate.acc` or `acc` that in the first task with the
+  /// metric.
   std::optional<bool> higher_is_better(std::string_view name) const override;
 
   /// `kind: acc: 0.9000 (0.8000)`, one line per task.

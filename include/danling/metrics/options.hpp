@@ -28,7 +28,7 @@ enum class Average {
 /// Type of predicted scores.
 enum class Scores {
   /// Logits if any counted score, nan excluded, lies outside [0, 1], else probabilities: DanLing's rule. Applied to
-  /// each batch on each rank separately: a batch of logits that all lie within [0, 1] is taken for probabilities.
+  /// each batch on each rank separately: a batch of logits that are all within [0, 1] counts as probabilities.
   detect,
   logits,
   /// Used unchanged. Scores outside [0, 1] are an error on the host; a device clamps them to [0, 1].

@@ -41,6 +41,7 @@ class SyncBatchNormImpl : public torch::nn::BatchNorm1dImpl {
   explicit SyncBatchNormImpl(const SyncBatchNormOptions& options, Group group = {});
 
   const Group& group() const { return group_; }
+  /// Sets the ranks whose statistics are combined; a group of one normalizes its batch alone. No communication.
   void set_group(Group group);
   /// `exchange` replaces the group's all_gather, for loops in which ranks may be at different positions.
   void set_group(Group group, Exchange exchange);

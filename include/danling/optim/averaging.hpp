@@ -71,6 +71,7 @@ class WeightAverage {
   /// Swaps the model's tensors and the averages; other tensors that share memory with the model's do not change. A
   /// second call changes nothing. No device wait.
   void apply();
+  /// Swaps them back; does nothing unless the averages are applied.
   void restore();
   bool is_applied() const { return applied_; }
   /// Makes apply() and restore() copy values, with memory for one more copy: for tensors whose memory others read.

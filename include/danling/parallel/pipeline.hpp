@@ -76,7 +76,7 @@ class PipelineSchedule {
   struct Result {
     std::int64_t micro_batches = 0;                ///< of this step, on every rank
     std::vector<at::Tensor> losses;                ///< by micro-batch, detached; only on the last stage's rank
-    std::vector<std::vector<at::Tensor>> outputs;  ///< outputs of the last stage, likewise
+    std::vector<std::vector<at::Tensor>> outputs;  ///< outputs of the last stage, by micro-batch
   };
 
   /// Runs forward and backward passes. Adds to `.grad` of the parameters the sum over micro-batches, without scaling.

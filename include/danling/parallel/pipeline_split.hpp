@@ -29,6 +29,7 @@ namespace danling::inline v0::parallel {
 class PipelineModule {
  public:
   virtual ~PipelineModule() = default;
+  /// Takes the outputs of the previous stage and returns those of this stage, for one micro-batch.
   virtual std::vector<at::Tensor> forward_stage(const std::vector<at::Tensor>& inputs) = 0;
 };
 

@@ -172,8 +172,8 @@ class BaseRunner : public RunnerPlan {
 
   /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position. If the checkpoint is in
   /// this run's directory, training continues there.
-  /// @throws CheckpointError, ConfigError when parts are missing or a semantic option differs, StateError inside
-  /// train(): let it end by an exception or a stop first
+  /// @throws CheckpointError, ConfigError when parts are missing or a semantic option differs, StateError during
+  /// train()
   void load_checkpoint(const std::filesystem::path& path);
   template <std::same_as<State> S>  // text converts to State, but here it is a path
   void load_checkpoint(const S& checkpoint) {
@@ -215,8 +215,11 @@ class BaseRunner : public RunnerPlan {
 
   // ---- services: the logger from construction on, the others after initialize() -------------------------------------
 
+  /// Writes to the console and, once training has set up the run's directory, to the log file.
   Logger& logger();
+  /// @throws StateError before initialize()
   Workspace& workspace();
+  /// @throws StateError before initialize(), and without a manager
   CheckpointManager& checkpoint_manager();
   /// Replaces the checkpoint manager and closes the previous one. Call it in the constructor of your class or in
   /// init_checkpoint_manager. @throws StateError later
@@ -318,7 +321,7 @@ class BaseRunner : public RunnerPlan {
   virtual State exported_state_dict(const State& weights) const { return weights; }
   /// Text of metadata/model.yaml.
   virtual std::string model_metadata() const { return {}; }
-  /// Writes further files of the `model` export beside model.pth, from `weights` in the layout of model_state_dict().
+  /// Writes further files of the `model` export next to model.pth, from `weights` in the layout of model_state_dict().
   /// Called when: model.pth is written, on the rank that writes it.
   virtual void export_files(const State&, const std::filesystem::path&) {}
   /// True when a higher score of this name is better. Empty when unknown: then lower is better for "loss", and higher

@@ -14,7 +14,7 @@ namespace danling::inline v0 {
 /// torch.compile; values that recording does not support throw.
 struct CompileConfig {
   bool enable = false;
-  std::optional<std::string> backend;        ///< true: throw for a step that cannot be recorded
+  std::optional<std::string> backend;        ///< tape, the default; torch.compile's other backends throw
   std::optional<bool> fullgraph;             ///< true: a step that cannot be recorded is an error
   std::optional<bool> dynamic;               ///< false: a tape for each shape
   std::optional<std::string> mode;           ///< default or reduce-overhead, which have the same effect

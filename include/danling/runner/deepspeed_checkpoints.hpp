@@ -25,7 +25,7 @@ struct DeepSpeedStore {
 /// mp_rank_00_model_states.pt.
 DeepSpeedStore deepspeed_file_store();
 
-/// Saves each state into `<directory>/<tag>/`, with the config as `runner.yaml` beside it. A tag is the name in the
+/// Saves each state into `<directory>/<tag>/`, with the config as `runner.yaml` next to it. A tag is the name in the
 /// history (`ckpt-e000012`, `ckpt-s000000012000`), or else that of the best state (`ckpt-g000000012000`), or else the
 /// name of the save. Then replaces the pointers, which are files that contain a tag: `latest.pointer` at each save,
 /// `best.pointer` at a new best score, `<name>.pointer` for a save under another name.

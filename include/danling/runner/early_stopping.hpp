@@ -25,6 +25,7 @@ class EarlyStopping : public Callback {
   /// Rows since the last improvement.
   std::int64_t rounds_without_best() const { return rounds_without_best_; }
   void set_rounds_without_best(std::int64_t rounds) { rounds_without_best_ = rounds; }
+  /// True when this number has reached `patience`.
   bool out_of_patience() const;
 
  private:

@@ -242,11 +242,13 @@ class ModelHandle {
 
   /// Modules without children, and others that own tensors, in order: for nn::summarize.
   std::vector<nn::ModuleTensors> modules() const;
+  /// All parameters by name, frozen ones included; none for a callable.
   NamedTensors named_parameters() const;
   bool is_trainable() const;  ///< true if any parameter requires a gradient
   void to(at::Device device) const;
   /// Parameters and buffers, with the names and in the order of Python's `state_dict()`.
   NamedTensors named_state() const;
+  /// Sets training mode, or evaluation mode if `on` is false.
   void train(bool on) const;
 
   /// Parameters and buffers by name, as Python's `state_dict()`; the tensors share the model's memory.

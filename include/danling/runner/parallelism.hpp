@@ -140,6 +140,7 @@ class Parallelism {
   virtual std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes);
   /// State of an optimizer for a checkpoint, in the layout of one process.
   virtual State optimizer_state(const optim::Optimizer& optimizer) const { return optimizer.state_dict(); }
+  /// Loads such a state. @throws StateError when it does not match the optimizer
   virtual void load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
     optimizer.load_state_dict(state);
   }
@@ -210,6 +211,7 @@ class Parallelism {
   /// @param max_norm  infinite if only the norm is needed
   /// @return the norm of the gradients divided by `scale`, over all shards: the same on every rank
   virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale);
+  /// Called after each update, or instead of a skipped one.
   virtual void zero_grad(optim::Optimizer& optimizer);
   /// True when a loss of weight 0 needs a backward pass too, since layers communicate in it.
   virtual bool needs_every_backward() const { return false; }
@@ -232,6 +234,7 @@ class Parallelism {
   /// compute together stay until none has one: they take part in the others' forward passes here.
   /// @return true if this rank now computes a batch; it then calls end_forward()
   virtual bool begin_forward(bool mine) { return mine; }
+  /// Called after a batch for which begin_forward() returned true.
   virtual void end_forward() {}
   /// Called instead of end_forward() when the pass threw.
   virtual void drop_forward() noexcept {}

@@ -39,10 +39,13 @@ class ResultHistory {
   std::optional<double> score_of(const Row& row) const;
   /// Index and score of the rows that have a score.
   std::vector<std::pair<std::int64_t, double>> scores() const;
+  /// The score of the last row that has one.
   std::optional<double> latest_score() const;
+  /// Empty if no row has a finite score.
   std::optional<double> best_score() const;
   /// Index of the best row; 0 if there is none.
   std::int64_t best_index() const;
+  /// Null if there are no rows.
   const Row* latest() const;
   /// Null if no row has a finite score.
   const Row* best() const;

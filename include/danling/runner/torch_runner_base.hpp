@@ -104,7 +104,7 @@ class TorchRunnerBase : public BaseRunner {
   /// order of its epoch 0, without the records that `drop_last` excludes from training; it keeps its position.
   /// @throws StateError on several processes for a split that trains with `in_order: false`
   Result evaluate(const std::vector<std::string>& splits = {});
-  Result evaluate_epoch(std::string_view split);
+  Result evaluate_epoch(std::string_view split);  ///< evaluate() for one split, without the log line of all results
   /// Evaluates the first `steps` batches; by default a twentieth of the run's updates, at least one.
   /// @throws DataError when the split has fewer batches on all ranks
   Result evaluate_steps(std::string_view split, std::optional<std::int64_t> steps = std::nullopt);

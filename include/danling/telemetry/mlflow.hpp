@@ -28,8 +28,8 @@ struct MlflowOptions {
 /// If MLflow does not accept a name, or it would be both a file and a folder, the sink replaces the invalid characters
 /// by `_` and appends a hash of the whole name. It truncates values that are too long for MLflow.
 ///
-/// A resumed run continues in its directory: the sink rebuilds the metrics from metrics.jsonl beside the old metrics
-/// and exchanges both when all lines are written. A fresh start is another run in MLflow. Records reach the files in
+/// A resumed run continues in its directory: the sink rebuilds the metrics from metrics.jsonl in a new folder, which
+/// replaces the old one when all lines are written. A fresh start is another run in MLflow. Records reach the files in
 /// flush().
 class MlflowSink : public Sink {
  public:

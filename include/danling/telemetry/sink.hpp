@@ -113,8 +113,11 @@ class Sink {
   /// @return the number of lines that the sink already has; the SinkThread reads the lines from there to `run.lines`
   /// from metrics.jsonl and passes them to scalars() again. The base returns `run.lines`: no line is repeated.
   virtual std::int64_t begin(const RunInfo& run) { return run.lines; }
+  /// Hook for each line of metrics.jsonl: log boundaries, ends of passes, and scores of the program.
   virtual void scalars(const ScalarRecord&) {}
+  /// Hook for each row of the results.
   virtual void result(const ResultRecord&) {}
+  /// Hook for each histogram, if wants_histograms().
   virtual void histogram(const HistogramRecord&) {}
   virtual void text(const TextRecord&) {}
   virtual void image(const ImageRecord&) {}

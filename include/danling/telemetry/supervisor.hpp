@@ -39,8 +39,8 @@ class Supervisor {
   /// @throws ConfigError for options that are out of range or contradict the program's arguments
   explicit Supervisor(SupervisorOptions options);
 
-  /// Runs the program until the supervision ends; blocks. Handles the signals of this process meanwhile: call it in the
-  /// main thread of a process without other threads. @return the last exit code of the program, or 128 + signal
+  /// Runs the program until the supervision ends; blocks, and handles the signals of this process: call it in the main
+  /// thread of a process without other threads. @return the last exit code of the program, or 128 + signal
   /// @throws CannotStart if the program cannot be started, StateError if no process or descriptor is left
   int run();
 

@@ -33,8 +33,8 @@ struct WandbOptions {
 /// in which later values replace earlier ones; the row is written at the first record of a later step and at the end.
 /// Records of an earlier step (an older checkpoint evaluated afterwards) are dropped, as wandb does.
 ///
-/// A resumed run continues in its directory: the sink rebuilds the file from metrics.jsonl beside the old file and
-/// replaces it when all lines are written. A fresh start is another run.
+/// A resumed run continues in its directory: the sink builds a new file from metrics.jsonl, which replaces the
+/// old file when all lines are written. A fresh start is another run.
 class WandbSink : public Sink {
  public:
   /// @throws ConfigError for another mode

@@ -102,6 +102,9 @@ class NestedTensor : public at::Tensor {
 
   /// Returns the packed values and the sizes of each element.
   std::pair<at::Tensor, std::vector<std::vector<std::int64_t>>> concatenate() const;
+  /// Makes a tensor of packed values, (rows, static sizes...), without a copy; `shapes` lists the sizes of each
+  /// element.
+  /// @throws DataError when values and shapes do not match
   static NestedTensor from_concatenated(const at::Tensor& values, const std::vector<std::vector<std::int64_t>>& shapes,
                                         const NestedTensorOptions& options = {});
   /// Packs the valid positions of a padded tensor; `options.mask_value` marks padding in `mask`. A one-dimensional mask
@@ -138,7 +141,7 @@ class NestedTensor : public at::Tensor {
 
   /// As at::Tensor::index_put_, but an integer along a ragged dimension writes to each element:
   /// `x.index_put_({Slice(), 0}, value)` writes to every first token. (at::Tensor's would write to a copy.)
-  /// @throws DataError when such an integer is combined with other than integers, slices of the batch and whole
+  /// @throws DataError when such an integer is combined with anything but integers, slices of the batch and whole
   /// dimensions
   at::Tensor& index_put_(at::ArrayRef<at::indexing::TensorIndex> indices, const at::Tensor& value);
   at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Tensor& value) {

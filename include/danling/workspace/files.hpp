@@ -27,7 +27,7 @@ struct DiskUsage {
   std::int64_t files = 0;
   std::uint64_t bytes = 0;
 };
-/// Measures the files below `directory`; omits files that another process removes meanwhile.
+/// Measures the files below `directory`; omits files that another process removes during the call.
 DiskUsage disk_usage(const std::filesystem::path& directory);
 
 /// Reads a small file. @throws Error with the path and the system's reason

@@ -111,7 +111,7 @@ class RunDirectory {
   Fact<NumberedResult> latest() const;
   Fact<NumberedResult> best() const;
   Fact<StoredSummary> summary() const;
-  /// Takes a shared lock briefly to check that the lock is free; a process that starts meanwhile waits for it.
+  /// Takes a shared lock briefly to check that the lock is free; a process that starts at that moment waits for it.
   LockFacts lock() const;
   /// The last complete line of metrics.jsonl; reads only the end of the file.
   Fact<MetricsPosition> last_line() const;
