@@ -81,7 +81,7 @@ std::string replace_all(std::string text, std::string_view what, std::string_vie
   return text;
 }
 
-/// Writes all files to a directory beside the project's, which then takes its place: never a part of a project.
+/// Writes all files to a temporary directory, which is then renamed to the project's: never a part of a project.
 void write_project(const ProjectTemplate& entry, const std::string& name, const fs::path& directory) {
   const fs::path temporary = concat(directory.string(), ".new-", getpid());
   const std::string version = concat(danling::version_major, ".", danling::version_minor);

@@ -1,5 +1,5 @@
-// Classifies paths of checkpoints below a workspace root: files `<name>.pth`, or `<name>.pointer` beside directories of
-// shards.
+// Classifies paths of checkpoints below a workspace root: files `<name>.pth`, or `<name>.pointer` next to directories
+// of shards.
 #pragma once
 
 #include <string>

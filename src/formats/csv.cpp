@@ -150,7 +150,7 @@ class CsvTable {
   }
 
   /// Runs `read` for all parts on the threads, and `join` in the order of the parts soon after each `read`, so that few
-  /// parts are in memory beside the columns.
+  /// parts are in memory in addition to the columns.
   template <class Read, class Join>
   void read_in_order(const Read& read, const Join& join) {
     std::mutex mutex;

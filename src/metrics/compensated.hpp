@@ -25,7 +25,7 @@ inline void add_compensated(double& sum, double& rest, double addend) {
 /// place: each must be contiguous and owned by the caller, or a result of this function. Does not wait.
 void add_compensated(at::Tensor& sum, at::Tensor& rest, const at::Tensor& addend, std::int64_t n = 1);
 
-/// The sum of both; a rest beside a non-finite sum is ignored.
+/// The sum of both; ignores `rest` if `sum` is not finite.
 inline double whole_sum(double sum, double rest) { return std::isfinite(sum) ? sum + rest : sum; }
 at::Tensor whole_sum(const at::Tensor& sum, const at::Tensor& rest);
 

@@ -46,7 +46,7 @@ MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples)
 }
 
 void detail::LossSum::add(const MetricValue& value, double weight, const at::Tensor& shown) {
-  // A loss of weight 0 beside losses with weight needs no backward pass, and may be nan.
+  // A loss of weight 0 needs no backward pass if others have a weight, and may be nan.
   if (weight == 0.0 && (total_.defined() || unweighted_.defined())) {
     return;
   }

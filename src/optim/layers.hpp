@@ -21,7 +21,7 @@ struct Layer {
   std::vector<at::Tensor> state = {};  ///< empty before the first update
   at::Tensor master = {};              ///< float32 copy, with master_weights
   double count = 0;                    ///< updates; negative while only the device knows the number
-  at::Tensor device_count = {};        ///< float32, beside a negative count
+  at::Tensor device_count = {};        ///< float32; set while `count` is negative
   std::uint32_t number = 0;            ///< index among all parameters of the optimizer
   bool overlaps = false;               ///< shares memory with another parameter of its group
 };

@@ -1,4 +1,4 @@
-// Pointers to tagged checkpoints: `<directory>/latest.pointer` contains the name of a directory beside it.
+// Pointers to tagged checkpoints: `<directory>/latest.pointer` contains the name of a directory next to it.
 #pragma once
 
 #include <filesystem>

@@ -75,7 +75,7 @@ class Profiler : public Callback {
   std::unique_ptr<StepRange> range_;
   std::thread writer_;
   std::int64_t written_ = 0;  ///< number of traces; of the writer thread, read after joining it
-  bool warned_ = false;       ///< likewise
+  bool warned_ = false;       ///< of the writer thread, as `written_`
 };
 
 }  // namespace danling::inline v0::detail

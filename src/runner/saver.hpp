@@ -42,7 +42,7 @@ class BaseRunner::Saver {
   std::string weights_name() const;  ///< of the weights in the model: `epoch 30 (last)`, `epoch 28 (last, best)`
   bool exports_best() const;
   void export_best();   ///< as `model`, with `checkpoint.export_with: best`
-  void export_files();  ///< beside `model`, with its weights
+  void export_files();  ///< next to `model`, with its weights
 
  private:
   CheckpointRequest make_request(const detail::SaveCall& call) const;

@@ -17,7 +17,7 @@ inline Number in_float(const Number& x) {
 template <class Rule>
 struct Of {};  // selects an overload
 
-/// `count`: number of updates, including this one. `scalars`: a parameter's state beside its buffers; these functions
+/// `count`: number of updates, including this one. `scalars`: a parameter's state besides its buffers; these functions
 /// advance them. Each returns Rule::Constants<S>. Options are complete.
 template <class S>
 class MakeConstants {

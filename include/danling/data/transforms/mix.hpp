@@ -23,9 +23,9 @@ struct MixOptions {
 };
 
 /// Mixes each sample with the one before it (the first with the last) by a random weight; targets become probabilities
-/// [N, classes], mixed likewise. The draw depends on the batch's position in the epoch, so only the mixing depends on
-/// batch size and number of processes. For floating-point inputs of any shape. (torchvision: MixUp; Zhang et al.,
-/// "mixup: Beyond empirical risk minimization", 2017)
+/// [N, classes], mixed with the same weight. The draw depends on the batch's position in the epoch, so only the mixing
+/// depends on batch size and number of processes. For floating-point inputs of any shape. (torchvision: MixUp; Zhang et
+/// al., "mixup: Beyond empirical risk minimization", 2017)
 /// @throws ConfigError for invalid options; DataError as `one_hot`.
 Transform mixup(MixOptions options = {});
 

@@ -14,8 +14,8 @@ namespace danling::inline v0::metrics {
 // Average::none one value per class or label. Without counted samples they return nan. Nothing waits for a device.
 // @throws MetricError as preprocess_classification, and for invalid options.
 
-/// The share of labels that were predicted; named "acc". In a stream exact over batches for binary, micro, and weighted
-/// multiclass, which all weigh by counted labels.
+/// The share of targets that were predicted correctly; named "acc". In a stream exact over batches for binary, micro,
+/// and weighted multiclass, which all weigh by counted labels.
 ///
 /// Multiclass: the recall of each class. Average::macro is over the classes that occur as a target or a prediction
 /// (with top_k > 1: as a target). Of equal scores the first is predicted; nan ranks above all numbers. Multilabel: for

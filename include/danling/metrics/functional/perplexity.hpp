@@ -18,7 +18,7 @@ struct PerplexityOptions {
 /// exp of the mean of -log softmax(logits)[target]: torchmetrics' perplexity, named "perplexity".
 ///
 /// Predictions are logits [..., vocabulary], not probabilities; targets are integers [...]. `multiclass_metrics`
-/// accepts it only beside metrics of predicted classes, such as the accuracy; other containers need `base_preprocess`.
+/// accepts it only with metrics of predicted classes, such as the accuracy; other containers need `base_preprocess`.
 /// Stored as two sums, exact over batches. Needs memory for a few rows of logits. Lower is better. nan without data;
 /// inf if the logit of a target is -inf. Nothing waits for a device, where targets outside the vocabulary are not
 /// detected.
