@@ -85,8 +85,8 @@ std::string RunOfPage::json(const std::string& label) const {
     head = run_json(run_, notes);
   } else {
     head = {{"dir", dir().string()}, {"id", run_.id()}, {"lineage", run_.lineage()}, {"status", "missing"}};
-    notes.push_back(
-        concat("no run in ", dir().string(), " now", metrics_.lines() > 0 ? "; its curves are those read before" : ""));
+    notes.push_back(concat("no run in ", dir().string(), " now",
+                           metrics_.lines() > 0 ? "; its curves are those read earlier" : ""));
   }
   if (!metrics_problem_.empty()) {
     notes.push_back(metrics_problem_);

@@ -291,8 +291,7 @@ std::string file_difference(const fs::path& reference, const fs::path& run, cons
   }
   if (path.ends_with(".pth")) {
     const auto text = checkpoint_difference(reference, run, rules);
-    return text.empty() && !rules.tolerance && is_model(path) ? "its bytes differ, though the same is read from them"
-                                                              : text;
+    return text.empty() && !rules.tolerance && is_model(path) ? "its bytes differ, but its content is the same" : text;
   }
   if (path.ends_with(".safetensors") && rules.tolerance) {
     return value_difference(danling::load_safetensors(reference), danling::load_safetensors(run), *rules.tolerance);

@@ -208,7 +208,7 @@ Fault FaultPlan::draw(bool must_advance, int processes) {
   if (must_advance) {
     fault.kind = FaultKind::kill;
     fault.blow = {.signal = SIGKILL, .saves = 2};
-    fault.text = " as save 2 begins (those before got nowhere)";
+    fault.text = " as save 2 begins (earlier starts made no progress)";
     return fault;
   }
   fault.kind = draw_kind();

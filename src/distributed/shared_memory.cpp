@@ -130,7 +130,7 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Opt
     opening.name = random_name();
     opening.file = create_file(opening.name, length);
     if (opening.file < 0) {
-      problem = concat("shared memory of ", length, " bytes cannot be had: ", std::strerror(errno));
+      problem = concat("shared memory of ", length, " bytes cannot be allocated: ", std::strerror(errno));
       opening.name.clear();
     }
   }

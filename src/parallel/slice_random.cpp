@@ -23,7 +23,7 @@ SliceRandom::SliceRandom(const Group& group, at::Device device) {
   if (group.alone()) {
     return;
   }
-  tape::refuse("random numbers of a slice set generators back");
+  tape::refuse("the random numbers of a slice restore generators");
   at::Generator host = at::detail::getDefaultCPUGenerator();
   std::uint64_t number = 0;
   {

@@ -47,7 +47,7 @@ DeepSpeedBatch resolve_deepspeed_batch(DeepSpeedSection& section, const DeepSpee
   }
   check<ConfigError>(!micro || !own.micro || *micro == *own.micro, batch_where,
                      "expected 'dataloader.batch_size' to be ", micro.value_or(0),
-                     " as 'deepspeed.train_micro_batch_size_per_gpu' has it, or unset; got ", own.micro.value_or(0));
+                     " as 'deepspeed.train_micro_batch_size_per_gpu' sets it, or unset; got ", own.micro.value_or(0));
   DeepSpeedBatch out{micro ? micro : own.micro, own.accumulation};
   if (!total) {
     return out;

@@ -34,7 +34,7 @@ void fold_batch(detail::DeepSpeedFold& fold, detail::DeepSpeedSection& root, Con
     }
     const auto now = config.dataloader.for_split("train").batch_size;
     check<ConfigError>(now == batch.micro, fold_where, "expected 'dataloader.train.batch_size' to be ", *batch.micro,
-                       " as ", quote(from), " has it, or unset; got ", now.value_or(0));
+                       " as ", quote(from), " sets it, or unset; got ", now.value_or(0));
     effective["train_micro_batch_size_per_gpu"] = *batch.micro;
   }
   effective["gradient_accumulation_steps"] = 1;

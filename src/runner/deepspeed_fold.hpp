@@ -27,7 +27,7 @@ class DeepSpeedFold {
     const T wanted(std::move(value));
     if (field == wanted) return;
     check<ConfigError>(field == standard, "deepspeed.config", "expected '", name, "' to be ", shown(wanted), " as ",
-                       quote(from), " has it, or unset; got ", shown(field));
+                       quote(from), " sets it, or unset; got ", shown(field));
     field = wanted;
   }
 

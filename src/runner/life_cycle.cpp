@@ -84,7 +84,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
     try {
       if (services.checkpoint_manager != nullptr &&
           !services.checkpoint_manager->close(timeout ? timeout : config().checkpoint.wait_timeout)) {
-        services.logger.warning("runner.close: checkpoints were not drained in time");
+        services.logger.warning("runner.close: checkpoints were not written in time");
         return false;
       }
     } catch (const CheckpointError& error) {

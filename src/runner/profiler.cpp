@@ -146,7 +146,7 @@ bool Profiler::prepare() {
   if (torch::profiler::impl::profilerEnabled() || !active_profiler.compare_exchange_strong(none, this)) {
     warn(
         "a profiler runs in this process already, of the program or of another runner: steps are not recorded "
-        "meanwhile");
+        "until it ends");
     return false;
   }
   try {

@@ -26,7 +26,7 @@ std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
     return "contains only model weights";
   }
   if (checkpoint.at("state").at("train").at("micro_step").integer() > now) {
-    return "is of a later place, from before the program went back";
+    return "is of a later position, from before the run was rolled back or resumed";
   }
   bool finite = true;
   for (const auto* key : {"model", "models"}) {

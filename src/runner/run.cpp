@@ -219,7 +219,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
       }
       runner->write_summary("finished");
       if (!runner->close()) {
-        return report(runner.get(), "crashed", "[run.close] checkpoints were not drained in time", 0, exit_failure);
+        return report(runner.get(), "crashed", "[run.close] checkpoints were not written in time", 0, exit_failure);
       }
       runner.reset();
       return exit_success;

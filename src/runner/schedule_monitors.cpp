@@ -177,7 +177,7 @@ void TorchRunnerBase::Checks::monitors() const {
                          "] for ", spec.section, ".monitor, got ", quote(name), did_you_mean(name, *names));
       if (runner_.warned_.insert(concat("monitor ", learner.name)).second) {
         runner_.logger().warning(concat(spec.section, ".monitor: expected one of [", join(*names),
-                                        "], or a meter that the step feeds, got ", quote(name),
+                                        "], or a meter that the step updates, got ", quote(name),
                                         did_you_mean(name, *names)));
       }
     }

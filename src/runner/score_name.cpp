@@ -77,7 +77,7 @@ void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
   check<ConfigError>(score.find('.') == std::string::npos, "runner.score_name", "expected one of [", join(names),
                      "] for score_name, got ", quote(score), suggestion);
   runner_.logger().warning(concat("score_name: expected one of [", join(names),
-                                  "], or a meter that evaluate_step feeds, got ", quote(score), suggestion));
+                                  "], or a meter that evaluate_step updates, got ", quote(score), suggestion));
 }
 
 std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) const {

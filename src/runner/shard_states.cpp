@@ -233,8 +233,8 @@ State TorchRunnerBase::ShardStates::named_optimizer(const ModelHandle& handle, c
     const State* const names = group.find("param_names");
     check<CheckpointError>(names != nullptr && names->list().size() == params.size(), "runner.load_checkpoint",
                            "expected the names of parameters in the optimizer of a file, for ranks with slices or "
-                           "stages of the model, got none; put 'optimizer' into checkpoint.exclude_from_loading to go "
-                           "on without its state");
+                           "stages of the model, got none; put 'optimizer' into checkpoint.exclude_from_loading to "
+                           "continue without its state");
     for (std::size_t i = 0; i < params.size(); ++i) {
       const std::string name = names->list()[i].string();
       groups[name] = number;

@@ -39,7 +39,7 @@ std::string launcher_hint() {
   for (const char* const name : {"PMIX_RANK", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK", "PALS_RANKID", "ALPS_APP_PE"}) {
     if (is_set(name)) {
       return concat("; ", name, "=", std::string_view(std::getenv(name)),
-                    " is set, but does not set the rank of this process: set RANK and WORLD_SIZE, or start it once");
+                    " is not read as the rank of this process: set RANK and WORLD_SIZE, or start it once");
     }
   }
   return {};

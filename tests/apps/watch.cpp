@@ -161,7 +161,7 @@ TEST_CASE("watch: serves the page, waits for a run that begins later, and follow
   std::filesystem::remove_all(path);
   CHECK(watch.line() == path + ": no run yet; waiting");
   data = next_data(port, data["version"]);
-  CHECK(data["runs"][0]["notes"][0] == "no run in " + path + " now; its curves are those read before");
+  CHECK(data["runs"][0]["notes"][0] == "no run in " + path + " now; its curves are those read earlier");
   CHECK(data["runs"][0]["curves"].size() == curves.size());
   watch.interrupt();
   CHECK(watch.line().empty());

@@ -202,7 +202,7 @@ TEST_CASE("deepspeed: optimizers have DeepSpeed's names, parameters and defaults
   auto own = json_config(R"({"optimizer": {"type": "Adam", "params": {"lr": 0.1}}})");
   own.optim.lr = 0.2;
   CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(own, 1); }) ==
-        "[deepspeed.config] expected 'optim.lr' to be 0.1 as 'deepspeed.optimizer' has it, or unset; got 0.2");
+        "[deepspeed.config] expected 'optim.lr' to be 0.1 as 'deepspeed.optimizer' sets it, or unset; got 0.2");
 }
 
 TEST_CASE("deepspeed: reading a config again changes nothing", "[runner][deepspeed]") {

@@ -235,7 +235,7 @@ TEST_CASE("profiling: while another profiler runs, steps are not recorded, and t
   runner.train();
   CHECK(count(log,
               "profiler: a profiler runs in this process already, of the program or of another runner: steps are "
-              "not recorded meanwhile") == 1);
+              "not recorded until it ends") == 1);
   CHECK(traces_below(inner.path()).empty());
   CHECK(names_in(only_trace(folder.path())).at("danling.optimizer") == 3 + 7);  // those of the other run too
 }

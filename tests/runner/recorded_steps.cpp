@@ -349,7 +349,7 @@ TEST_CASE("compile: optimizers that evaluate a loss again, adapters and recomput
   SECTION("recompute") {
     config.recompute = {"0"};
     TinyRunner runner(config);
-    CHECK(first_refusal(runner) == "activation recompute sets generators back");
+    CHECK(first_refusal(runner) == "activation recompute restores generators");
   }
 }
 

@@ -57,7 +57,7 @@ TEST_CASE("sched.monitor: a metric that no result has is a warning, and what was
   CHECK(
       warnings ==
       Texts{
-          "sched.monitor: expected one of [loss, acc], or a meter that the step feeds, got 'los'; did you mean "
+          "sched.monitor: expected one of [loss, acc], or a meter that the step updates, got 'los'; did you mean "
           "'loss'?",
           "sched.monitor: expected the metric 'val.los', got [train.loss, train.lr, train.acc, val.loss, val.acc]; the "
           "learning rate does not change; did you mean 'val.loss'?"});

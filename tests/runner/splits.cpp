@@ -124,7 +124,7 @@ TEST_CASE("score_name: a name that no metric has is a warning before training, w
   };
   runner.train();
   CHECK(before_training ==
-        std::vector<std::string>{"score_name: expected one of [loss, acc], or a meter that evaluate_step feeds, got "
+        std::vector<std::string>{"score_name: expected one of [loss, acc], or a meter that evaluate_step updates, got "
                                  "'accc'; did you mean 'acc'?"});
   CHECK(warnings.back() ==
         "no score 'accc' in the results of split 'val', which has [loss, acc]: no best checkpoint is kept; set "

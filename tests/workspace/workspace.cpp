@@ -221,7 +221,7 @@ TEST_CASE("Workspace: where a launcher started a program several times, the lock
                            " running in it; wait for it, stop it, or change the config";
   CHECK(with_rank == text);
   CHECK(refusal == text +
-                       "; PMIX_RANK=1 is set, but does not set the rank of this process: set RANK and WORLD_SIZE, or "
+                       "; PMIX_RANK=1 is not read as the rank of this process: set RANK and WORLD_SIZE, or "
                        "start it once");
 }
 
