@@ -76,9 +76,10 @@ TEST_CASE("deepspeed: the config's batch size stands for the file's, and accum_s
   CHECK(folded<TinyConfig>(R"({"train_micro_batch_size_per_gpu": 2})").dataloader.batch_size == 2);
   auto own = json_config<TinyConfig>(R"({"train_micro_batch_size_per_gpu": 2})");
   own.dataloader.batch_size = 4;
-  CHECK(error_of<ConfigError>([&] { (void)dl::with_deepspeed(own, 1); }) ==
-        "[deepspeed.config] expected 'dataloader.batch_size' to be 2 as 'deepspeed.train_micro_batch_size_per_gpu' has "
-        "it, or unset; got 4");
+  CHECK(
+      error_of<ConfigError>([&] { (void)dl::with_deepspeed(own, 1); }) ==
+      "[deepspeed.config] expected 'dataloader.batch_size' to be 2 as 'deepspeed.train_micro_batch_size_per_gpu' sets "
+      "it, or unset; got 4");
 }
 
 TEST_CASE("deepspeed: batch sizes that contradict each other are an error with the arithmetic", "[runner][deepspeed]") {
