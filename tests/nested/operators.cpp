@@ -20,9 +20,9 @@ using danling::detail::Way;
 
 const char* const head = R"(# Operators on nested tensors
 
-How each operator runs on a `NestedTensor`. The list holds the operators that PyTorch's own tests of jagged nested
-tensors call, and all others with an entry of ours; `tests/nested/operators.cpp` makes this page from the table that
-registers the kernels (run it with `DANLING_WRITE_DOCS=1` after a change).
+This page lists how each operator runs on a `NestedTensor`: the operators that PyTorch's tests of jagged nested tensors
+call, and all others in danling's table. `tests/nested/operators.cpp` writes this page from the table that registers the
+kernels (run it with `DANLING_WRITE_DOCS=1` after a change).
 
 | way | meaning |
 |---|---|
