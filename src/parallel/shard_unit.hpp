@@ -14,7 +14,7 @@
 
 namespace danling::inline v0::detail {
 
-/// How parameters are split, and the dtypes and devices of their parts.
+/// The split of parameters, and the dtypes and devices of their parts.
 struct ShardLayout {
   RowSplit split{1};
   std::int64_t rank = 0;

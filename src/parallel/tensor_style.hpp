@@ -39,7 +39,8 @@ bool call_styled(StyledOperator kind, const c10::OperatorHandle& op, torch::jit:
 /// The values for any other operator; with `sums_gradients`, their gradients are summed over ranks.
 /// @param keeps  whether the result has the style too
 at::Tensor values_of(const at::Tensor& tensor, const ShardMeta& meta, bool keeps);
-/// How the operator returns the parameter's values: not, in its shape, or transposed; the result then keeps the style.
+/// The form in which the operator returns the parameter: not at all, in its shape, transposed, or detached. Except for
+/// `no`, the result keeps the style.
 enum class KeepsStyle { no, same, transposed, detached };
 bool may_keep_style(const c10::OperatorName& name);
 /// Of an operator that may.

@@ -114,7 +114,7 @@ std::vector<double> deviations(const std::vector<LearningRatePoint>& points, std
   return out;
 }
 
-/// Where the smoothed loss starts to fall, and its minimum.
+/// The points at which the smoothed loss starts to fall and is lowest.
 struct Valley {
   std::size_t begin, lowest;
 };

@@ -1,4 +1,4 @@
-// How step() takes part in a recording; step.cpp has backward().
+// Records updates and metrics in the tape of a step; step.cpp has backward().
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <runner/step_tapes.hpp>

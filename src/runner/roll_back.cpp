@@ -20,7 +20,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// Why a roll-back from micro-batch `now` skips a checkpoint; empty for a sound one.
+// The reason why a roll-back from micro-batch `now` skips a checkpoint; empty for a sound one.
 std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
   if (checkpoint.find("state") == nullptr) {
     return "contains only model weights";

@@ -21,7 +21,7 @@ class ParallelContext;
 
 namespace danling::inline v0::parallel {
 
-/// How a module is sliced, named as in PyTorch.
+/// The way in which a module is sliced, named as in PyTorch.
 ///
 /// - `colwise`: a Linear by its outputs; an Embedding by its dimension
 /// - `rowwise`: a Linear by its inputs; an Embedding by its rows, the vocabulary

@@ -61,8 +61,8 @@ class BaseRunner : public RunnerPlan {
   virtual std::string evaluated_average() const { return {}; }
   /// evaluated_average() at the time of the best result.
   const std::string& best_average() const { return best_average_; }
-  /// Why the best checkpoint is not that of the best result, and which one it is; empty when it is. Known from the end
-  /// of train() on, and after a resume.
+  /// The reason why `best` does not hold the best result, and which result it holds; empty if it does. Known from the
+  /// end of train() on, and after a resume.
   const std::string& unsaved_best() const { return unsaved_best_; }
 
   /// Between 0 and 1. @throws StateError when the config has neither steps nor epochs.

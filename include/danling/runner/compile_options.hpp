@@ -27,7 +27,7 @@ struct CompileConfig {
   void check() const;
 };
 
-/// How the steps of a process ran with `compile.enable`.
+/// Counts of a process's steps with `compile.enable`.
 struct CompileReport {
   std::int64_t eager = 0;               ///< not recorded
   std::int64_t recorded = 0;            ///< eager steps that were recorded
