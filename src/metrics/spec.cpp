@@ -19,7 +19,7 @@ std::optional<at::Device> TextTraits<at::Device>::parse(const std::string& name)
 void metrics::MetricsSpec::fields(Fields& f) {
   f("type", type, "binary, multiclass, multilabel, regression, or one that the program registered; unset builds none");
   f("num_classes", num_classes, "classes (multiclass)").at_least(1);
-  f("num_labels", num_labels, "labels (multilabel); also taken for num_classes and num_outputs").at_least(1);
+  f("num_labels", num_labels, "labels (multilabel); also accepted as num_classes and num_outputs").at_least(1);
   f("num_outputs", num_outputs, "outputs (regression); unset: 1").at_least(1);
   f("mode", mode, "global: exact values over all data; stream: averages of batch values");
   f("metrics", metrics, "names: acc, auroc, f1, ...; empty: the defaults of the type");

@@ -39,7 +39,7 @@ void OptimizerOptions::fields(Fields& f) {
   f("d", d, "largest root mean square of an update (Adafactor)").at_least(1);
   f("ns_coefficients", ns_coefficients, "three coefficients of the Newton-Schulz iteration (Muon)");
   f("ns_steps", ns_steps, "steps of the Newton-Schulz iteration (Muon)").range(1, 99);
-  f("adjust_lr_fn", adjust_lr_fn, "learning rate by shape (Muon); unset: original")
+  f("adjust_lr_fn", adjust_lr_fn, "scale of the learning rate by a matrix's shape (Muon); unset: original")
       .choices({"original", "match_rms_adamw"});
   f("use_muon", use_muon, "false: AdamW for matrices too (Muon)");
   f("adamw_lr", adamw_lr, "learning rate of parameters that AdamW updates (Muon)").at_least(0);
@@ -118,7 +118,7 @@ void SchedulerSpec::part_fields(Fields& f) {
   f("anneal_strategy", anneal_strategy, "shape of the phases (one_cycle); unset: cos").choices({"cos", "linear"});
   f("div_factor", div_factor, "highest rate over the first (one_cycle); unset: 25").above(0);
   f("final_div_factor", final_div_factor, "first rate over the last (one_cycle); unset: 1e4").above(0);
-  f("three_phase", three_phase, "fall in a phase as long as the rise, then to the last rate (one_cycle)");
+  f("three_phase", three_phase, "fall as long as the rise lasted, then in a third phase to the last rate (one_cycle)");
   f("factor", factor, "factor of a reduction (reduce_on_plateau; unset: 0.1) or of the first steps (ConstantLR; 1/3)")
       .at_least(0);
   f("patience", patience, "steps without a better metric before a reduction (reduce_on_plateau); unset: 10")

@@ -22,7 +22,8 @@ void FindBatchSizeOptions::fields(Fields& f) {
   f("max", max, "largest batch size to try").at_least(1);
   f("steps", steps, "measured updates per batch size").at_least(1);
   f("memory_limit", memory_limit,
-    "memory for model and training step, such as 4GiB; unset: on a device all of it, on the CPU half of the available");
+    "memory for model and training step, such as 4GiB; unset: all memory of a device, on the CPU half of the available "
+    "memory");
   f("svg", svg, "write the plot to this file");
 }
 

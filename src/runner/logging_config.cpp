@@ -15,7 +15,7 @@ void PerformanceConfig::fields(Fields& f) {
       .above(0);
   f("hardware_flops_per_token", hardware_flops_per_token, "the same for one token").above(0);
   f("peak_flops", peak_flops,
-    "operations per second that the devices of all processes can do; unset: no utilization is reported")
+    "peak operations per second of the devices of all processes together; unset: no utilization is reported")
       .above(0);
 }
 

@@ -118,7 +118,7 @@ void ShardPrecisionConfig::fields(Fields& f) {
 }
 
 void FsdpConfig::fields(Fields& f) {
-  f("enabled", enabled, "shard parameters over parallel.axes.shard; an axis above 1 does so without it").non_semantic();
+  f("enabled", enabled, "shard parameters over parallel.axes.shard; implied if this axis is above 1").non_semantic();
   f("stage", stage, "stage of ZeRO: processes share the optimizer's state (1), also gradients (2), also parameters (3)")
       .range(1, 3)
       .non_semantic();
@@ -129,7 +129,7 @@ void FsdpConfig::fields(Fields& f) {
   f("reshard_after_forward", reshard_after_forward,
     "free a unit after its forward pass and gather it again for the backward pass: less memory, more traffic; unset: "
     "true");
-  f("prefetch", prefetch, "units that are gathered ahead of the computing one; no effect in shared memory")
+  f("prefetch", prefetch, "units that are gathered ahead of the one that computes; no effect in shared memory")
       .at_least(0)
       .non_semantic();
   f("mp_policy", mp_policy, "dtypes of sharded parameters and of the reduction of their gradients");
@@ -156,7 +156,8 @@ void FtConfig::fields(Fields& f) {
     "rendezvous directory, in a folder <name>-<config id>; on a file system with locks; unset: .ft in "
     "workspace_root");
   f("snapshot_interval", snapshot_interval,
-    "updates between two states that each process keeps in memory: at most as many are repeated after a failure")
+    "updates between two copies of the state that each process keeps in memory; at most this many are repeated after a "
+    "failure")
       .at_least(1);
 }
 

@@ -216,7 +216,7 @@ void CheckpointConfig::fields(Fields& f) {
   f("keep_latest_k", keep_latest_k,
     "newest history checkpoints to keep; 0 keeps all, unless one of the next two is set")
       .at_least(0);
-  f("keep_best_k", keep_best_k, "history checkpoints with the best scores to keep too").at_least(0);
+  f("keep_best_k", keep_best_k, "number of history checkpoints with the best scores to keep too").at_least(0);
   f("keep_every_hours", keep_every_hours, "also keep the first history checkpoint of each period of this many hours")
       .at_least(0);
   f("load_only", load_only, "load checkpoints and write none");
@@ -256,7 +256,8 @@ void RunnerConfig::base_fields(Fields& f) {
   f.group("Reproducibility");
   f("seed", seed, "seed of every generator; unset: a new one, which is logged").at_least(0);
   f("deterministic", deterministic, "use deterministic kernels only");
-  f("tf32", tf32, "TF32 in float32 products and convolutions on CUDA; unset: as LibTorch: only in convolutions");
+  f("tf32", tf32,
+    "TF32 in float32 products and convolutions on CUDA; unset: LibTorch's default (only in convolutions)");
 
   f.group("Progress (at most one of epochs and steps)");
   f("epochs", epochs, "train until this epoch").at_least(0).non_semantic();
@@ -272,10 +273,10 @@ void RunnerConfig::base_fields(Fields& f) {
   f("train_splits", train_splits, "splits to train on; unset: those of training datasets");
   f("evaluate_splits", evaluate_splits, "splits to evaluate; unset: the others");
   f("evaluate_interval", evaluate_interval,
-    "steps between evaluations of whole splits, with `steps`; unset: one at the end, of a part of them")
+    "steps between evaluations of whole splits, with `steps`; unset: one at the end, of a part of each split")
       .at_least(1)
       .non_semantic();
-  f("test_splits", test_splits, "splits evaluated once at the end and reported apart, never used for selection")
+  f("test_splits", test_splits, "splits evaluated once at the end and reported separately, never used for selection")
       .non_semantic();
   f("test_with", test_with, "weights that test_splits are evaluated with: the last, or those of the best score")
       .choices({"last", "best"})
@@ -367,9 +368,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .alias("deepspeed_config");
   f("ft", ft, "continue training when a process dies").non_semantic();
   detail::add_meeting_fields(f, *this);
-  f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
-      .case_insensitive()
-      .non_semantic();
+  f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda if available").case_insensitive().non_semantic();
   f("num_threads", num_threads, "threads of LibTorch's kernels; unset: LibTorch's choice").at_least(1).non_semantic();
   f("compile", compile, "record the kernel calls of a step and replay them: the same bits, faster").non_semantic();
   f("allocator", allocator, "keep: reuse large blocks of host memory; system: return them at once")

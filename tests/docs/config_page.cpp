@@ -20,17 +20,18 @@ using detail::FieldSpec;
 
 constexpr std::string_view introduction = R"(# Config reference
 
-Every key of `RunnerConfig` (`runner/runner_config.hpp`). A key is set in a YAML or JSON file (`--config run.yaml`), on the
-command line (`--optim.lr 1e-3`), or as a member of the struct. [The guide](guide.md) explains sources, sections of
-several models and of splits, and errors. A config of your own adds keys to these; `--help` of its program lists all.
+This page lists every key of `RunnerConfig` (`runner/runner_config.hpp`). Set a key in a YAML or JSON file
+(`--config run.yaml`), on the command line (`--optim.lr 1e-3`), or as a member of the struct. [The guide](guide.md)
+explains sources, sections of several models and of splits, and errors. Your own config adds keys to these; `--help` of
+its program lists all keys.
 
-- **type**: the choices where there are any; `[text,...]` is a list, `[{...},...]` a list of sections.
-- **default**: where it is empty, the key is unset (`null`).
+- **type**: the choices, if there are any; `[text,...]` is a list, `[{...},...]` a list of sections.
+- **default**: empty if the key is unset (`null`).
 - **id**: a key marked with x enters the config's hash, which names the run. Resume refuses a checkpoint with another hash.
-  The other keys say how or where a run happens.
-- **meaning**: a pair such as `half`: `fp16` at its end is a second value, and the one that it stands for.
+  The other keys only affect how or where it runs.
+- **meaning**: ends with synonyms: `half`: `fp16` means that `half` is accepted and stands for `fp16`.
 
-This page is generated. `tests/docs/config_page.cpp` writes it, and the test `config_page` compares it. To write it anew:
+This page is generated. `tests/docs/config_page.cpp` writes it, and the test `config_page` compares it. To rewrite it:
 `cmake --build build/release --target config_page_write`.
 )";
 
@@ -206,7 +207,7 @@ int compare(const std::string& file, const std::string& page) {
   std::cerr << file << " is out of date, from line " << a - old_lines.begin() + 1
             << " on\n  the page:   " << (a == old_lines.end() ? "(its end)" : *a)
             << "\n  the fields: " << (b == new_lines.end() ? "(their end)" : *b)
-            << "\nTo write it anew: cmake --build build/release --target config_page_write\n";
+            << "\nTo rewrite it: cmake --build build/release --target config_page_write\n";
   return 1;
 }
 
