@@ -114,7 +114,8 @@ void compare_counts(const std::vector<int>& sizes) {
   constexpr double sum_bytes = 4 << 20;
   for (const int ranks : sizes) {
     const double n = ranks;
-    compare("agree()", ranks, count_agreement(ranks, 5).bytes, on_sockets(exchange_bytes(n, 128), 2 * (n - 1)), 0.01);
+    compare("exchange_packets()", ranks, count_agreement(ranks, 5).bytes,
+            on_sockets(exchange_bytes(n, 128), 2 * (n - 1)), 0.01);
     compare("all_reduce of 4 MiB", ranks, count_sum(ranks, sum_bytes, 2).bytes,
             on_sockets(ring_sum_bytes(n, sum_bytes), 4 * (n - 1)), 0.01);
     compare("all_gather of rows, 1 MiB", ranks, count_rows(ranks, 1 << 20, 2).bytes,
@@ -128,7 +129,7 @@ void compare_counts(const std::vector<int>& sizes) {
 
 /// Ranks as threads share the cores of this machine: their times are those of links only if cores are free.
 void show_times(const std::vector<int>& sizes, const Link& loopback) {
-  title("agree() on this machine, over loopback", {"", "ranks", "measured", "form", "cores busy"});
+  title("exchange_packets() on this machine, over loopback", {"", "ranks", "measured", "form", "cores busy"});
   for (const int ranks : sizes) {
     const Counts counts = count_agreement(ranks, 50);
     char cores[32];
@@ -138,14 +139,14 @@ void show_times(const std::vector<int>& sizes, const Link& loopback) {
 }
 
 void compare_simulation(const std::vector<std::int64_t>& sizes) {
-  title("agree() over Ethernet, message by message", {"", "ranks", "simulated", "form", "random hops"});
+  title("exchange_packets() over Ethernet, message by message", {"", "ranks", "simulated", "form", "random hops"});
   for (const std::int64_t ranks : sizes) {
     const double exact = simulate_ring_gather(ethernet, ranks, packet_bytes, false);
     const double form = ring_gather(ethernet, static_cast<double>(ranks), packet_bytes);
     row({"", std::to_string(ranks), text(exact), text(form),
          text(simulate_ring_gather(ethernet, ranks, packet_bytes, true))});
     if (!(std::abs(exact - form) <= 1e-9 * form)) {
-      bench::gaps().push_back("agree(): the simulation and the closed form differ");
+      bench::gaps().push_back("exchange_packets(): the simulation and the closed form differ");
     }
   }
 }
@@ -192,7 +193,7 @@ void show_steps(const Link& link, const std::vector<Model>& models, const std::v
   const auto times = [&](const std::string& name, const auto& time) {
     line(name, sizes, [&](std::int64_t ranks) { return text(time(static_cast<double>(ranks))); });
   };
-  times("agree(), each step", [&](double n) { return exchange(link, n, 128); });
+  times("exchange_packets(), each step", [&](double n) { return exchange(link, n, 128); });
   for (const Model& model : models) {
     times("ring sum, " + model.name, [&](double n) { return ring_sum_of(link, n, model); });
   }
@@ -219,14 +220,14 @@ void show_start(const std::vector<std::int64_t>& sizes, double entry, double sto
     cells("  requests to the store", [&](double n) { return whole(mesh_requests(n, mesh)); });
     cells("  time of the store", [&](double n) { return text(mesh_time(n, entry, store_rate, mesh)); });
   }
-  cells("agree(): bytes to a rank", [](double n) { return size_text(exchange_bytes(n, 128)); });
+  cells("exchange_packets(): bytes to a rank", [](double n) { return size_text(exchange_bytes(n, 128)); });
   cells("tree: bytes of requests to a rank",
         [](double n) { return size_text(exchange_bytes(n, 8 + shape_bytes * n)); });
   cells("save: bytes to a rank", [&](double n) { return size_text(exchange_bytes(n, state)); });
 }
 
 void show_changes(const Model& model, const std::vector<std::int64_t>& sizes) {
-  title("changes: agree(), over Ethernet", head(sizes));
+  title("changes: exchange_packets(), over Ethernet", head(sizes));
   const auto times = [&](const std::string& name, const auto& time) {
     line(name, sizes, [&](std::int64_t ranks) { return text(time(static_cast<double>(ranks))); });
   };

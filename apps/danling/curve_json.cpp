@@ -9,9 +9,9 @@
 namespace danling_command {
 namespace {
 
-using danling::Curve;
 using danling::CurveBucket;
 using danling::CurvePoint;
+using danling::MetricCurve;
 
 void append_number(std::string& out, double value) {
   if (!std::isfinite(value)) {
@@ -37,7 +37,7 @@ void append_list(std::string& out, std::string_view name, const Range& range, co
 }
 
 /// Returns the extreme points of each bucket and the last point, as logged.
-std::vector<CurvePoint> points_of(const Curve& curve) {
+std::vector<CurvePoint> points_of(const MetricCurve& curve) {
   std::vector<CurvePoint> out;
   for (const CurveBucket& bucket : curve.buckets) {
     if (bucket.count == 0) {
@@ -62,7 +62,7 @@ std::string json_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void append_curve(std::string& out, const Curve& curve) {
+void append_curve(std::string& out, const MetricCurve& curve) {
   out += "{\"name\":" + json_string(curve.name) + ",\"split\":" + json_string(curve.split) +
          ",\"mode\":" + json_string(curve.mode) + (curve.of_pass ? ",\"pass\":true" : ",\"pass\":false") +
          ",\"width\":" + std::to_string(curve.width) + ",\"count\":" + std::to_string(curve.count) + ",\"last\":[";

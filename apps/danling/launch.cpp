@@ -71,7 +71,7 @@ int launch(std::span<const std::string> words) {
   int code = 0;
   try {
     code = run_attempts(*options, signals, output);
-  } catch (const danling::CannotStart& error) {
+  } catch (const danling::ProcessStartError& error) {
     output.add(2, "", error.what());
     code = error.code;
   } catch (...) {

@@ -148,7 +148,7 @@ void Attempt::notice_ends() {
   const Worker* failed = nullptr;
   for (auto& member : members_) {
     Worker& worker = member.worker;
-    if (!worker.notice_end()) {
+    if (!worker.poll_exit()) {
       continue;
     }
     member.give_up = now_ + patience;

@@ -21,7 +21,8 @@ struct AttemptEnd {
 
 class Attempt {
  public:
-  /// Starts all workers; `first` describes rank 0. @throws danling::CannotStart, danling::StateError; no worker remains
+  /// Starts all workers; `first` describes rank 0. @throws danling::ProcessStartError, danling::StateError; no worker
+  /// remains
   Attempt(const LaunchOptions& options, const WorkerPlace& first, const danling::SignalQueue& signals,
           LineQueue& output);
   /// Runs the workers to their end.

@@ -30,7 +30,8 @@ class Worker : public danling::ChildProcess {
     LineSplitter lines;
   };
 
-  /// Starts the program. @throws danling::CannotStart; danling::StateError if the system has no process or pipe left
+  /// Starts the program. @throws danling::ProcessStartError; danling::StateError if the system has no process or pipe
+  /// left
   Worker(const std::vector<std::string>& program, const WorkerPlace& place, const danling::SignalQueue& signals);
   /// Calls release().
   ~Worker();

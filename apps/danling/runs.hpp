@@ -32,10 +32,10 @@ struct RunFacts {
   std::string name;
   std::string status;
   std::string config_text;  ///< empty if the file is missing
-  danling::Fact<danling::StoredSummary> summary;
-  danling::LockFacts lock;
-  danling::Fact<danling::NumberedResult> best;
-  danling::Fact<danling::NumberedResult> latest;
+  danling::ReadResult<danling::StoredSummary> summary;
+  danling::LockInfo lock;
+  danling::ReadResult<danling::NumberedResult> best;
+  danling::ReadResult<danling::NumberedResult> latest;
   std::optional<danling::ScoreRule> rule;
   std::optional<double> best_score;
   std::optional<double> latest_score;

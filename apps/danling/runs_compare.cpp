@@ -45,11 +45,11 @@ Verdict compare_configs(const RunFacts& a, const RunFacts& b) {
   if (!left || !right) {
     return {{}, {}, concat("configs: ", left ? right.problem : left.problem)};
   }
-  const auto all = danling::differences(*left, *right);
+  const auto all = danling::find_differences(*left, *right);
   const auto left_meaning = a.run.config(Text::canonical);
   const auto right_meaning = b.run.config(Text::canonical);
   std::vector<danling::Difference> semantic =
-      left_meaning && right_meaning ? danling::differences(*left_meaning, *right_meaning) : all;
+      left_meaning && right_meaning ? danling::find_differences(*left_meaning, *right_meaning) : all;
   const auto is_semantic = [&](const std::string& key) {
     return std::any_of(semantic.begin(), semantic.end(),
                        [&](const danling::Difference& difference) { return difference.key == key; });
@@ -80,7 +80,7 @@ Verdict compare_configs(const RunFacts& a, const RunFacts& b) {
           {}};
 }
 
-std::string row_text(const RunFacts& facts, const danling::Fact<danling::NumberedResult>& row,
+std::string row_text(const RunFacts& facts, const danling::ReadResult<danling::NumberedResult>& row,
                      const std::string& path) {
   const double* number = row ? row->result.number(path) : nullptr;
   return number == nullptr

@@ -28,13 +28,13 @@ std::optional<std::int64_t> integer_at(std::string_view config, std::string_view
   return value.is_integer() ? std::optional(value.integer()) : std::nullopt;
 }
 
-std::optional<double> number_at(const danling::Fact<danling::NumberedResult>& row, const std::string& path) {
+std::optional<double> number_at(const danling::ReadResult<danling::NumberedResult>& row, const std::string& path) {
   const double* number = row ? row->result.number(path) : nullptr;
   return number != nullptr ? std::optional(*number) : std::nullopt;
 }
 
-danling::Fact<danling::NumberedResult> row_of(const danling::StoredSummary& summary, const char* name,
-                                              std::string_view index) {
+danling::ReadResult<danling::NumberedResult> row_of(const danling::StoredSummary& summary, const char* name,
+                                                    std::string_view index) {
   const auto* result = summary.run.details.find(name);
   for (const auto& [key, value] : summary.run.facts) {
     if (key == index && result != nullptr && std::holds_alternative<danling::Result>(*result) &&
@@ -84,8 +84,8 @@ RunFacts read_run(const fs::path& dir) {
   out.summary = out.run.summary();
   out.config_text = out.run.config_text().value.value_or("");
   // The summary has all other facts if it belongs to the latest attempt and no process runs.
-  danling::Fact<danling::MetricsPosition> last;
-  const bool settled = out.lock.state != danling::LockFacts::State::held && out.summary &&
+  danling::ReadResult<danling::MetricsPosition> last;
+  const bool settled = out.lock.state != danling::LockInfo::State::held && out.summary &&
                        (out.lock.timestamp.empty() || out.lock.timestamp == out.summary->timestamp);
   if (!settled) {
     last = out.run.last_line();

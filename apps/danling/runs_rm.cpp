@@ -87,7 +87,7 @@ Removal plan_removal(const fs::path& dir, const std::optional<std::string>& keep
 
 // Removes the planned paths. Renames the directory of a run first, so that it is removed completely or not at all.
 void remove(const Removal& removal) {
-  const danling::RunHold hold(removal.dir);
+  const danling::RunLock hold(removal.dir);
   danling::detail::check<ConfigError>(danling::is_run_directory(removal.dir), kWhere,
                                       "expected a run's directory, got ", quote(removal.dir.string()),
                                       ", which changed in the meantime; nothing of it is removed");
@@ -142,7 +142,7 @@ int runs_rm(std::span<const std::string> words) {
     if (std::any_of(removals.begin(), removals.end(), [&](const Removal& other) { return other.dir == dir; })) {
       continue;
     }
-    const danling::RunHold free(dir);
+    const danling::RunLock free(dir);
     removals.push_back(plan_removal(dir, keep));
     bytes += removals.back().bytes;
   }

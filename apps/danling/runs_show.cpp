@@ -38,7 +38,7 @@ void say_indented(std::string_view text) {
   }
 }
 
-std::string code_text(const danling::Fact<danling::StoredIdentity>& identity) {
+std::string code_text(const danling::ReadResult<danling::StoredIdentity>& identity) {
   if (!identity) {
     return concat("unknown: ", identity.problem);
   }

@@ -19,7 +19,7 @@
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/optim/build.hpp>
-#include <danling/optim/outline.hpp>
+#include <danling/optim/schedule_summary.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/telemetry/plot.hpp>
 
@@ -228,7 +228,7 @@ Drawing drawing_of(const Schedule& schedule, const danling::optim::SchedulerSpec
   const auto& scheduler = schedule.scheduler;
   if (!scheduler->requires_metric()) {
     out.title += concat(out.updates, " ", out.unit, "s: learning rate ",
-                        danling::optim::outline(*scheduler, out.updates)->text(out.unit));
+                        danling::optim::summarize_schedule(*scheduler, out.updates)->text(out.unit));
     out.rate = [scheduler](std::int64_t position, std::size_t group) { return *scheduler->rate_at(position, group); };
     return out;
   }
@@ -238,8 +238,8 @@ Drawing drawing_of(const Schedule& schedule, const danling::optim::SchedulerSpec
     rates.push_back(scheduler->get_last_lr());
   }
   out.updates = static_cast<std::int64_t>(rates.size());
-  out.title += concat(out.updates, " ", out.unit, "s: learning rate ", danling::optim::short_rate(rates.front()[0]),
-                      " at first, ", danling::optim::short_rate(rates.back()[0]), " at last");
+  out.title += concat(out.updates, " ", out.unit, "s: learning rate ", danling::optim::format_rate(rates.front()[0]),
+                      " at first, ", danling::optim::format_rate(rates.back()[0]), " at last");
   out.rate = [rates = std::move(rates)](std::int64_t position, std::size_t group) {
     return rates[static_cast<std::size_t>(position)][group];
   };
@@ -293,7 +293,7 @@ int schedule(std::span<const std::string> words) {
     if (made.scheduler->requires_metric() && metrics.empty()) {
       std::printf("%s%s: learning rate %s at first, then by a metric; --metrics LIST draws it\n",
                   model.empty() ? "" : (model + ": ").c_str(), spec.type_name().c_str(),
-                  danling::optim::short_rate(made.scheduler->get_last_lr()[0]).c_str());
+                  danling::optim::format_rate(made.scheduler->get_last_lr()[0]).c_str());
       continue;
     }
     const Drawing drawing = drawing_of(made, spec, model, metrics);

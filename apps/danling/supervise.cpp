@@ -100,7 +100,7 @@ int supervise(std::span<const std::string> words) {
   };
   try {
     return danling::Supervisor(std::move(options)).run();
-  } catch (const danling::CannotStart& error) {
+  } catch (const danling::ProcessStartError& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return error.code;
   }

@@ -53,10 +53,11 @@ torch::nn::Sequential make_student() {
 class DigitRunner : public dl::TorchRunner {
  public:
   explicit DigitRunner(const DigitConfig& config) : TorchRunner(config) {
-    const auto [train, val] = dl::data::hold_out(dl::data::mnist(DIGITS, dl::data::Part::train), 140, /*seed=*/0);
+    const auto [train, val] =
+        dl::data::hold_out(dl::data::mnist(DIGITS, dl::data::DatasetSplit::train), 140, /*seed=*/0);
     datasets["train"] = train;
     datasets["val"] = val;
-    datasets["test"] = dl::data::mnist(DIGITS, dl::data::Part::test);
+    datasets["test"] = dl::data::mnist(DIGITS, dl::data::DatasetSplit::test);
     metrics = dl::metrics::accuracy_metrics(10);
 
     model = config.role == Role::teacher ? make_teacher() : make_student();

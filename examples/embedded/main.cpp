@@ -76,7 +76,7 @@ class Pilot : public dl::TorchRunner {
   explicit Pilot(const PilotConfig& config) : TorchRunner(config) {
     model = torch::nn::Sequential(torch::nn::Linear(3, 64), torch::nn::Tanh(), torch::nn::Linear(64, 2));
     criterion = torch::nn::MSELoss();
-    track("pendulum", pendulum);
+    register_state("pendulum", pendulum);
   }
   ~Pilot() override { close(); }
   Pendulum pendulum;

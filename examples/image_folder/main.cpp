@@ -45,7 +45,7 @@ struct FolderConfig : dl::RunnerConfig {
 };
 
 /// Writes the digits of examples/mnist to `folder`/CLASS/NUMBER.png.
-void write_digits(const fs::path& folder, dl::data::Part part) {
+void write_digits(const fs::path& folder, dl::data::DatasetSplit part) {
   const auto digits = dl::data::mnist(DIGITS, part);
   for (std::int64_t i = 0; i < digits->size(); ++i) {
     const auto image = digits->input()[i].contiguous();  // uint8 [28, 28]
@@ -61,8 +61,8 @@ class FolderRunner : public dl::TorchRunner {
   explicit FolderRunner(const FolderConfig& config) : TorchRunner(config) {
     const fs::path root = config.data.root;
     if (!fs::exists(root)) {
-      write_digits(root / "test", dl::data::Part::test);
-      write_digits(root / "train", dl::data::Part::train);
+      write_digits(root / "test", dl::data::DatasetSplit::test);
+      write_digits(root / "train", dl::data::DatasetSplit::train);
     }
     const dl::data::ImageOptions gray = {.decode = {.channels = dl::formats::ImageChannels::gray}};
     auto plain = gray, augmented = gray;

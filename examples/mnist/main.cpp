@@ -66,11 +66,11 @@ class MnistRunner : public dl::TorchRunner {
   explicit MnistRunner(const MnistConfig& config) : TorchRunner(config) {
     model = Net(config);
     criterion = torch::nn::CrossEntropyLoss();
-    const auto images = dl::data::mnist(config.data.root, dl::data::Part::train);
+    const auto images = dl::data::mnist(config.data.root, dl::data::DatasetSplit::train);
     const auto parts = dl::data::random_split(images, {1 - config.data.val, config.data.val}, /*seed=*/0);
     datasets["train"] = parts[0];
     datasets["val"] = parts[1];
-    datasets["test"] = dl::data::mnist(config.data.root, dl::data::Part::test);
+    datasets["test"] = dl::data::mnist(config.data.root, dl::data::DatasetSplit::test);
     metrics = dl::metrics::accuracy_metrics(10);
   }
 };

@@ -35,10 +35,11 @@ class FinetuneRunner : public dl::TorchRunner {
   explicit FinetuneRunner(const FinetuneConfig& config) : TorchRunner(config) {
     model = torch::jit::load(config.file);
     criterion = torch::nn::CrossEntropyLoss();
-    const auto [train, val] = dl::data::hold_out(dl::data::mnist(DIGITS, dl::data::Part::train), 140, /*seed=*/0);
+    const auto [train, val] =
+        dl::data::hold_out(dl::data::mnist(DIGITS, dl::data::DatasetSplit::train), 140, /*seed=*/0);
     datasets["train"] = train;
     datasets["val"] = val;
-    datasets["test"] = dl::data::mnist(DIGITS, dl::data::Part::test);
+    datasets["test"] = dl::data::mnist(DIGITS, dl::data::DatasetSplit::test);
     metrics = dl::metrics::accuracy_metrics(10);
   }
 

@@ -69,7 +69,7 @@
 #include <danling/optim/lbfgs.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/muon.hpp>
-#include <danling/optim/outline.hpp>
+#include <danling/optim/schedule_summary.hpp>
 #include <danling/optim/sgd.hpp>
 #include <danling/optim/swalr.hpp>
 #include <danling/optim/torch_adapter.hpp>

@@ -7,9 +7,9 @@
 #include <danling/parallel/pipeline.hpp>
 #include <danling/parallel/pipeline_schedule.hpp>
 #include <danling/parallel/pipeline_split.hpp>
+#include <danling/parallel/rank_rng_guard.hpp>
 #include <danling/parallel/ring_attention.hpp>
 #include <danling/parallel/sharded_model.hpp>
-#include <danling/parallel/slice_random.hpp>
 #include <danling/parallel/slices.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 #include <danling/parallel/tensor_layers.hpp>

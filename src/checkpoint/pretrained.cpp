@@ -268,7 +268,7 @@ const State& part_at(const State& checkpoint, const std::string& path, std::stri
 
 }  // namespace
 
-std::string WeightMatch::misfits() const {
+std::string WeightMatch::mismatch_summary() const {
   std::string out;
   const auto add = [&out](std::string_view what, const std::vector<std::string>& names) {
     if (!names.empty()) {
@@ -289,7 +289,7 @@ std::vector<std::string> WeightMatch::lines() const {
   std::vector<std::string> out;
   const auto add = [&out](const WeightMatch& part, std::string_view fate) {
     if (!part.complete()) {
-      out.push_back(concat(part.misfits(), fate));
+      out.push_back(concat(part.mismatch_summary(), fate));
     }
   };
   WeightMatch part;
@@ -384,7 +384,7 @@ WeightMatch match_weights(const State& own, const State& checkpoint, const Pretr
   }
   out.unexpected.insert(out.unexpected.end(), outside.begin(), outside.end());
   check<CheckpointError>(!options.strict || out.complete(), loading, "expected weights of the same architecture in ",
-                         origin, at_key(out.key), ", got ", out.misfits(),
+                         origin, at_key(out.key), ", got ", out.mismatch_summary(),
                          "; rename them, choose others by `key`, or set strict to false to leave those as they are");
   return out;
 }

@@ -104,7 +104,7 @@ void validate(const Config& config) {
   config.validate();
 }
 
-void finish(Config& config) {
+void finalize(Config& config) {
   config.post();
   validate(config);
 }

@@ -180,7 +180,7 @@ std::string program_name(int argc, const char* const* argv) {
 }  // namespace
 }  // namespace detail
 
-void apply(SectionRef config, std::string_view key, std::string_view value, const std::string& origin) {
+void set_option(SectionRef config, std::string_view key, std::string_view value, const std::string& origin) {
   detail::set(config, key, value, detail::find(config, key), {origin, false});
 }
 
@@ -215,18 +215,18 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
                        "expected a value after ", quote(concat("--", option.key)), ", got none (command line)");
     const std::string_view value = option.value.value_or(flag ? "true" : "");
     if (found.switched && detail::parse_bool(value)) {
-      apply(config, concat(option.key, ".enabled"), value, origin.name);
+      set_option(config, concat(option.key, ".enabled"), value, origin.name);
     } else {
       detail::set(config, option.key, value, found, origin);
     }
   }
-  const ConfigTree different = changed(to_tree(config), before);
+  const ConfigTree different = changed_entries(to_tree(config), before);
   std::vector<std::string> keys;
   for (const auto& entry : different.map()) {
     keys.push_back(entry.key.string());
   }
   config.base_post(keys);
-  finish(config);
+  finalize(config);
   return false;
 }
 

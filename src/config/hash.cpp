@@ -75,6 +75,6 @@ std::string config_id(std::string_view canonical_text) {
   return out;
 }
 
-std::string config_id(ConstSectionRef section) { return config_id(canonical(section)); }
+std::string config_id(ConstSectionRef section) { return config_id(canonical_yaml(section)); }
 
 }  // namespace danling::inline v0

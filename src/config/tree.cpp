@@ -20,7 +20,7 @@ ConfigTree section_tree(ConstSectionRef section, Scope scope);
 /// Returns an entry of a list or map of sections; Scope::all omits values that equal the defaults.
 ConfigTree entry_tree(SectionRef entry, SectionRef fresh, Scope scope) {
   ConfigTree tree = section_tree(entry, scope);
-  return scope == Scope::all ? changed(tree, section_tree(fresh, scope)) : tree;
+  return scope == Scope::all ? changed_entries(tree, section_tree(fresh, scope)) : tree;
 }
 
 ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
@@ -135,7 +135,7 @@ ConfigTree to_tree(ConstSectionRef section) { return detail::section_tree(sectio
 
 ConfigTree semantic_tree(ConstSectionRef section) { return detail::section_tree(section, detail::Scope::semantic); }
 
-std::vector<std::string> set_keys(ConstSectionRef section) {
+std::vector<std::string> assigned_keys(ConstSectionRef section) {
   std::vector<std::string> out;
   const ConfigTree tree = to_tree(section);
   for (const auto& entry : tree.map()) {
@@ -163,12 +163,12 @@ void from_tree(SectionRef section, const ConfigTree& tree, const std::string& or
   detail::Assignment(section, {origin, false}).assign_all(detail::node_of(tree));
 }
 
-ConfigTree changed(const ConfigTree& tree, const ConfigTree& defaults) {
+ConfigTree changed_entries(const ConfigTree& tree, const ConfigTree& defaults) {
   ConfigTree::Map out;
   for (const auto& entry : tree.map()) {
     const ConfigTree* standard = defaults.is_map() ? defaults.find(entry.key) : nullptr;
     if (standard != nullptr && entry.value.is_map() && standard->is_map()) {
-      ConfigTree below = changed(entry.value, *standard);
+      ConfigTree below = changed_entries(entry.value, *standard);
       if (!below.map().empty()) {
         out.set(entry.key, std::move(below));
       }
@@ -179,7 +179,7 @@ ConfigTree changed(const ConfigTree& tree, const ConfigTree& defaults) {
   return ConfigTree(std::move(out));
 }
 
-std::vector<Difference> differences(const ConfigTree& first, const ConfigTree& second) {
+std::vector<Difference> find_differences(const ConfigTree& first, const ConfigTree& second) {
   static const std::string unset = "not set";
   std::map<std::string, std::string> a;
   std::map<std::string, std::string> b;

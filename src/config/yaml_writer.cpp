@@ -161,6 +161,6 @@ std::string to_yaml(const ConfigTree& tree) {
   return out;
 }
 
-std::string canonical(ConstSectionRef section) { return to_yaml(detail::sorted(semantic_tree(section))); }
+std::string canonical_yaml(ConstSectionRef section) { return to_yaml(detail::sorted(semantic_tree(section))); }
 
 }  // namespace danling::inline v0

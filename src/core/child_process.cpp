@@ -51,13 +51,13 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   } else if (reason == ENOEXEC) {
     hint = "; a script begins with a line such as #!/bin/sh, and a binary is for this kind of machine";
   }
-  throw CannotStart(concat("[", where, "] expected a program that can be started, got ", quote(program), " (",
-                           std::strerror(reason), ")", hint),
-                    reason == ENOENT ? 127 : 126);
+  throw ProcessStartError(concat("[", where, "] expected a program that can be started, got ", quote(program), " (",
+                                 std::strerror(reason), ")", hint),
+                          reason == ENOENT ? 127 : 126);
 }
 
 /// Returns the file of a program; looks a name without '/' up in PATH. execvp also does this, but passes a file that it
-/// cannot run to a shell, whose errors are less exact. @throws CannotStart
+/// cannot run to a shell, whose errors are less exact. @throws ProcessStartError
 std::string find_program(std::string_view where, const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return name;
@@ -104,7 +104,7 @@ std::string find_program(std::string_view where, const std::string& name) {
 
 }  // namespace
 
-CannotStart::~CannotStart() = default;
+ProcessStartError::~ProcessStartError() = default;
 
 Pipe::Pipe(std::string_view where) {
   const int status = pipe2(ends_, O_CLOEXEC);
@@ -124,7 +124,7 @@ int Pipe::take_reader() { return std::exchange(ends_[0], -1); }
 
 void Pipe::close_writer() { close(std::exchange(ends_[1], -1)); }
 
-ChildProcess::ChildProcess(const ChildOptions& options, const SignalQueue& signals) {
+ChildProcess::ChildProcess(const ChildProcessOptions& options, const SignalQueue& signals) {
   check<ConfigError>(!options.program.empty(), options.where, "expected a program, got none");
   Pipe failed(options.where);
   const std::string file = find_program(options.where, options.program.front());
@@ -154,7 +154,7 @@ ChildProcess::ChildProcess(const ChildOptions& options, const SignalQueue& signa
 
 ChildProcess::~ChildProcess() { release(); }
 
-bool ChildProcess::notice_end() {
+bool ChildProcess::poll_exit() {
   siginfo_t info{};
   if (!running_ || waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid != pid_) {

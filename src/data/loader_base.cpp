@@ -32,14 +32,14 @@ std::shared_ptr<Sampler> order_of(const LoaderOptions& options, std::int64_t siz
 
 std::unique_ptr<Pipeline> pipeline_of(const LoaderOptions& options, BatchReader& reader) {
   if (options.num_workers == 0) {
-    return std::make_unique<DirectPipeline>(reader, options.shard.parts);
+    return std::make_unique<DirectPipeline>(reader, options.shard.num_shares);
   }
   // The fewest steps that contain the batches to read ahead, but at least one per worker.
   const std::int64_t batches = options.num_workers * options.prefetch_factor.value_or(2);
   return std::make_unique<WorkerPipeline>(
       reader, WorkerOptions{.num_workers = options.num_workers,
-                            .parts = options.shard.parts,
-                            .depth = std::max(options.num_workers, rounded_up(batches, options.shard.parts)),
+                            .parts = options.shard.num_shares,
+                            .depth = std::max(options.num_workers, rounded_up(batches, options.shard.num_shares)),
                             .persistent = options.persistent_workers,
                             .in_order = options.in_order,
                             .pin = options.pin_memory && can_use_pinned_memory()});
@@ -253,7 +253,7 @@ bool LoaderBase::next() {
 bool LoaderBase::advance() {
   check<StateError>(started_ && !loaded_, "data.loader", "expected start_epoch() before next()");
   untouched_ = false;
-  if (!is_last_part()) {
+  if (!is_last_share()) {
     current_->drop();
     show(part_ + 1);
     return true;
@@ -279,7 +279,7 @@ void LoaderBase::show(std::int64_t part) {
   part_ = part;
   current_ = &step_->part(part);
   batch_size_ = current_->size;
-  if (is_last_part()) {
+  if (is_last_share()) {
     count_step();
   }
 }

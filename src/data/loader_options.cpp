@@ -24,12 +24,12 @@ void check_shard(const LoaderOptions& options, const std::string& split) {
   const Shard& shard = options.shard;
   check<ConfigError>(shard.world_size > 0 && shard.rank >= 0 && shard.rank < shard.world_size, "data.loader",
                      "expected a rank in [0, world_size), got rank ", shard.rank, " of ", shard.world_size, split);
-  check<ConfigError>(shard.parts > 0 && shard.parts <= shard.world_size - shard.rank, "data.loader",
-                     "expected shard.parts in [1, world_size - rank], got ", shard.parts, " from rank ", shard.rank,
-                     " of ", shard.world_size, split);
-  check<ConfigError>(shard.parts == 1 || options.in_order, "data.loader",
+  check<ConfigError>(shard.num_shares > 0 && shard.num_shares <= shard.world_size - shard.rank, "data.loader",
+                     "expected shard.num_shares in [1, world_size - rank], got ", shard.num_shares, " from rank ",
+                     shard.rank, " of ", shard.world_size, split);
+  check<ConfigError>(shard.num_shares == 1 || options.in_order, "data.loader",
                      "expected in_order: true for a process with several parts of a global batch, got false with ",
-                     shard.parts, " parts", split);
+                     shard.num_shares, " parts", split);
   check<ConfigError>(options.batch_size <= max_global_batch / shard.world_size, "data.loader",
                      "expected batch_size * world_size of at most 2^48, got ", options.batch_size, " * ",
                      shard.world_size, split);
@@ -50,9 +50,9 @@ void check_workers(const LoaderOptions& options, const std::string& split) {
                      "expected num_workers * prefetch_factor of at most ", max_read_ahead, ", got ",
                      options.num_workers, " * ", options.prefetch_factor.value_or(2), split);
   const std::int64_t readers = std::max<std::int64_t>(options.num_workers, 1);
-  check<ConfigError>(options.shard.parts <= max_read_ahead / readers, "data.loader", "expected shard.parts of at most ",
-                     max_read_ahead / readers, " with ", options.num_workers, " workers, got ", options.shard.parts,
-                     split);
+  check<ConfigError>(options.shard.num_shares <= max_read_ahead / readers, "data.loader",
+                     "expected shard.num_shares of at most ", max_read_ahead / readers, " with ", options.num_workers,
+                     " workers, got ", options.shard.num_shares, split);
 }
 
 void check_stream(const LoaderOptions& options, const std::string& split) {

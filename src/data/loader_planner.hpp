@@ -58,7 +58,7 @@ class Planner {
   Share share_of_part(std::int64_t part, std::int64_t global) const {
     return share_of(context_.plan.layout(), context_.plan.layout().shard.rank + part, global);
   }
-  std::int64_t max_parts() const { return context_.plan.layout().shard.parts; }
+  std::int64_t max_parts() const { return context_.plan.layout().shard.num_shares; }
 
   std::int64_t missed_ = 0;
 

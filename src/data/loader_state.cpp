@@ -297,14 +297,14 @@ State LoaderBase::merge_states(std::span<const State> states) {
     seen[static_cast<std::size_t>(rank)] = true;
     steps[static_cast<std::size_t>(rank)] = detail::Ranges::from_state(of_rank.at("steps"));
     const auto same = [&](const char* name) {
-      check<StateError>(identical(state.at(name), states.front().at(name)), "data.loader",
+      check<StateError>(bitwise_equal(state.at(name), states.front().at(name)), "data.loader",
                         "expected states of one epoch and layout, got another ", quote(name), " of rank ", rank);
     };
     same("epoch");
     same("samples");
     same("seed");
     for (const char* const name : {"batch_size", "world_size", "padding", "drop_last", "size"}) {
-      check<StateError>(identical(of_rank.at(name), own->at(name)), "data.loader",
+      check<StateError>(bitwise_equal(of_rank.at(name), own->at(name)), "data.loader",
                         "expected states of one epoch and layout, got another ", quote(name), " of rank ", rank);
     }
     if (detail::has(state, "stream") &&

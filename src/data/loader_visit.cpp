@@ -15,9 +15,9 @@ std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
                     "false with ",
                     options_.shard.world_size, " processes", detail::of_split(options_.split),
                     ", where one of them does not know the position; set in_order, or evaluate another split");
-  check<StateError>(!keep || saved_position_ || is_last_part(), "data.loader",
+  check<StateError>(!keep || saved_position_ || is_last_share(), "data.loader",
                     "expected a loader between global batches, got one that has delivered ", part_ + 1, " of ",
-                    num_parts(), " parts", detail::of_split(options_.split),
+                    num_shares(), " parts", detail::of_split(options_.split),
                     "; it could not return there after an evaluation: read the other parts first");
   std::optional<State> kept = std::move(saved_position_);
   bool in_epoch = saved_in_epoch_;

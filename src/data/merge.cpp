@@ -124,7 +124,7 @@ State merge_trees(const Trees& parts, std::span<const std::int64_t> order, const
     return out;
   }
   for (const State* part : parts) {
-    if (!identical(*part, first)) {
+    if (!bitwise_equal(*part, first)) {
       fail_merge(path, "one value", "another");
     }
   }

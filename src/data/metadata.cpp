@@ -140,6 +140,6 @@ Metadata Metadata::from_dict(const State& dict) {
   return out;
 }
 
-bool operator==(const Metadata& a, const Metadata& b) { return identical(a.to_dict(), b.to_dict()); }
+bool operator==(const Metadata& a, const Metadata& b) { return bitwise_equal(a.to_dict(), b.to_dict()); }
 
 }  // namespace danling::inline v0::data

@@ -48,7 +48,7 @@ Random::result_type Random::operator()() {
 
 double Random::uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
 
-std::int64_t Random::below(std::int64_t bound) {
+std::int64_t Random::randint(std::int64_t bound) {
   check<DataError>(bound > 0, "data.random", "expected a bound above 0, got ", bound);
   // Lemire, "Fast random integer generation in an interval", 2019: a multiplication, and another draw if the remainder
   // would favor small numbers.
@@ -93,7 +93,7 @@ double Random::beta(double a, double b) {
   const double x = gamma(a);
   const double y = gamma(b);
   // Both can underflow to 0 for small shapes: the result is then 0 or 1.
-  return x + y > 0.0 ? x / (x + y) : (chance(a / (a + b)) ? 1.0 : 0.0);
+  return x + y > 0.0 ? x / (x + y) : (bernoulli(a / (a + b)) ? 1.0 : 0.0);
 }
 
 }  // namespace danling::inline v0::data

@@ -41,7 +41,7 @@ void RandomSampler::fill(std::int64_t position, std::span<std::int64_t> indices)
   if (options_.replacement) {
     const RandomKey key = RandomKey::of(key_);
     for (auto& index : indices) {
-      index = Random(key.fold_in(static_cast<std::uint64_t>(position++))).below(order_.size());
+      index = Random(key.fold_in(static_cast<std::uint64_t>(position++))).randint(order_.size());
     }
     return;
   }

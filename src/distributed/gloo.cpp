@@ -93,7 +93,8 @@ std::atomic<int> joined = 0;
 std::atomic<pid_t> joined_last = 0;  // pid of the last join; a forked child has joined no group
 
 std::string prefix_of(const ProcessIdentity& identity, int number) {
-  return concat("danling/", identity.restart_count, "/", identity.meeting.empty() ? concat(number) : identity.meeting);
+  return concat("danling/", identity.restart_count, "/",
+                identity.rendezvous_id.empty() ? concat(number) : identity.rendezvous_id);
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& opt
   // Gloo's threads, started below, write to peers that may have died.
   const WriteSignalMask quiet(SIGPIPE);
   joined_last = getpid();
-  const std::string prefix = prefix_of(identity, identity.meeting.empty() ? joined++ : 0);
+  const std::string prefix = prefix_of(identity, identity.rendezvous_id.empty() ? joined++ : 0);
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   const Meeting meeting = open_meeting(identity, options.timeout, deadline);
   const auto store = meeting.prefixed(prefix);
@@ -187,7 +188,7 @@ namespace {
 [[noreturn]] void fail_without_gloo() {
   fail<DistributedError>("group.connect",
                          "expected a LibTorch with Gloo, got one built without; make the process group with another "
-                         "backend and pass it to Group::over");
+                         "backend and pass it to Group::from_process_group");
 }
 }  // namespace
 

@@ -110,8 +110,8 @@ Group Group::connect(const ProcessIdentity& identity, const GroupOptions& option
   return group;
 }
 
-void Group::decline(const ProcessIdentity& identity, std::string_view reason,
-                    std::chrono::milliseconds timeout) noexcept {
+void Group::abort_connect(const ProcessIdentity& identity, std::string_view reason,
+                          std::chrono::milliseconds timeout) noexcept {
   if (identity.distributed()) {
     detail::decline_gloo(identity, reason, std::min<std::chrono::milliseconds>(timeout, detail::longest_timeout));
   }
@@ -175,7 +175,7 @@ void Group::run_threads(int size, const std::function<void(Group& group)>& body,
 int Group::rank() const { return impl_ == nullptr ? 0 : impl_->rank(); }
 int Group::size() const { return impl_ == nullptr ? 1 : impl_->size(); }
 
-bool Group::reaches_others() const { return impl_ != nullptr && impl_->connection.watch != nullptr; }
+bool Group::abort_reaches_others() const { return impl_ != nullptr && impl_->connection.watch != nullptr; }
 
 std::chrono::milliseconds Group::timeout() const { return impl_ == nullptr ? GroupOptions().timeout : impl_->timeout; }
 
@@ -224,7 +224,7 @@ Group Group::split(int color, int key) const {
   }
   check<DistributedError>(static_cast<bool>(impl.connection.connect_part), where,
                           "expected a group of Group::connect, got one over a process group of the program; make its "
-                          "parts with LibTorch, and each a group with Group::over");
+                          "parts with LibTorch, and each a group with Group::from_process_group");
   std::sort(members.begin(), members.end());
   std::vector<std::int64_t> ranks;
   for (const auto& member : members) {

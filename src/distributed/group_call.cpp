@@ -76,7 +76,7 @@ GroupCall::GroupCall(Group::Impl& group, Collective collective, std::int64_t num
                          collective == Collective::all_to_all_single || collective == Collective::reduce_scatter;
   group.exchanges += exchanges ? 1 : 0;
   if (tape::Observer* const observer = tape::observer()) {
-    observer->refuse(concat("processes exchange values inside of it: ", name_of_collective(collective)));
+    observer->mark_unrecordable(concat("processes exchange values inside of it: ", name_of_collective(collective)));
   }
 }
 
@@ -85,7 +85,7 @@ GroupCall::GroupCall(Group::Impl& group, std::string text, int peer)
   group.check_usable();
   ++group.exchanges;
   if (tape::Observer* const observer = tape::observer()) {
-    observer->refuse(concat("processes exchange values inside of it: ", text_));
+    observer->mark_unrecordable(concat("processes exchange values inside of it: ", text_));
   }
   ranks_ = peer < 0 ? group.ranks : std::vector<std::int64_t>{group.ranks[static_cast<std::size_t>(peer)]};
 }

@@ -55,7 +55,7 @@ Reducer::Impl::~Impl() {
   }
 }
 
-bool Reducer::Impl::covers(const std::vector<at::Tensor>& params) const {
+bool Reducer::Impl::matches_parameters(const std::vector<at::Tensor>& params) const {
   std::size_t at = 0;
   for (const at::Tensor& param : params) {
     if (param.requires_grad() && (at == params_.size() || !params_[at++].tensor.is_same(param))) {
@@ -128,7 +128,7 @@ void Reducer::Impl::on_gradient(std::size_t index) {
     return;
   }
   if (options_.overlap && closes_ && counted_pass_ != pass_ && last_passes_ > 0) {
-    tape::observer()->refuse(
+    tape::observer()->mark_unrecordable(
         "it has several backward passes, whose sums over processes overlap; set ddp.overlap: false");
   }
   Param& param = params_[index];
@@ -215,10 +215,10 @@ void Reducer::Impl::finish(bool any_missing, bool any_late) {
   expected_passes_ = std::max<std::int64_t>(last_passes_, 1);
   started_ = 0;
   late_ = false;
-  drop();
+  drop_gradients();
 }
 
-void Reducer::Impl::drop() {
+void Reducer::Impl::drop_gradients() {
   is_broken_ = is_broken_ || started_ > 0;
   for (Param& param : params_) {
     param.has_gradient = false;
@@ -274,22 +274,25 @@ Reducer::Reducer(const std::vector<at::Tensor>& params, Group group, ReducerOpti
   impl_->add_hooks();
 }
 Reducer::~Reducer() = default;
-bool Reducer::covers(const std::vector<at::Tensor>& params) const { return impl_->covers(params); }
+bool Reducer::matches_parameters(const std::vector<at::Tensor>& params) const {
+  return impl_->matches_parameters(params);
+}
 bool Reducer::has_started() const { return impl_->has_started(); }
 void Reducer::begin_backward(bool closes) { impl_->begin_backward(closes); }
-bool Reducer::is_missing() const { return impl_->is_missing(); }
-bool Reducer::is_late() const { return impl_->is_late(); }
+bool Reducer::has_missing_gradients() const { return impl_->has_missing_gradients(); }
+bool Reducer::has_late_gradients() const { return impl_->has_late_gradients(); }
 void Reducer::finish(bool any_missing, bool any_late) { impl_->finish(any_missing, any_late); }
 void Reducer::finish() {
-  const std::string all = join(impl_->group().all_gather(concat(is_missing() ? "m" : "", is_late() ? "l" : "")));
+  const std::string all =
+      join(impl_->group().all_gather(concat(has_missing_gradients() ? "m" : "", has_late_gradients() ? "l" : "")));
   finish(all.find('m') != std::string::npos, all.find('l') != std::string::npos);
 }
-void Reducer::drop() { impl_->drop(); }
+void Reducer::drop_gradients() { impl_->drop_gradients(); }
 PowerSGDState Reducer::powersgd_state() const { return impl_->powersgd_state(); }
 void Reducer::load_powersgd_state(const PowerSGDState& state) { impl_->load_powersgd_state(state); }
 void Reducer::set_loss_scale(const at::Tensor& scale) { impl_->set_loss_scale(scale); }
 void Reducer::abort(std::string_view reason) { impl_->abort(reason); }
 void Reducer::set_timeout(std::chrono::milliseconds timeout) { impl_->set_timeout(timeout); }
-std::string Reducer::text() const { return impl_->text(); }
+std::string Reducer::transport() const { return impl_->text(); }
 
 }  // namespace danling::inline v0

@@ -63,9 +63,9 @@ void Reducer::Impl::make_buckets() {
   }
   const at::Device device = params_.empty() ? at::Device(at::kCPU) : params_.front().tensor.device();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const bool narrows = options_.wire_dtype != at::ScalarType::Undefined &&
-                         c10::elementSize(dtypes[i]) > c10::elementSize(options_.wire_dtype);
-    shapes.push_back({sizes[i], narrows ? options_.wire_dtype : dtypes[i], device});
+    const bool narrows = options_.reduce_dtype != at::ScalarType::Undefined &&
+                         c10::elementSize(dtypes[i]) > c10::elementSize(options_.reduce_dtype);
+    shapes.push_back({sizes[i], narrows ? options_.reduce_dtype : dtypes[i], device});
   }
   if (options_.powersgd) {
     std::vector<std::vector<detail::BucketPiece>> pieces;

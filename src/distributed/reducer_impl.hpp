@@ -28,18 +28,18 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   /// Called after construction, since the hooks hold weak references to this object.
   void add_hooks();
-  bool covers(const std::vector<at::Tensor>& params) const;
+  bool matches_parameters(const std::vector<at::Tensor>& params) const;
   bool has_started() const { return started_ > 0; }
   void begin_backward(bool closes);
   /// Called when backward has computed the gradient of a parameter.
   void on_gradient(std::size_t index);
-  bool is_missing() const {
+  bool has_missing_gradients() const {
     return std::any_of(params_.begin(), params_.end(), [](const Param& param) { return !param.has_gradient; });
   }
-  bool is_late() const { return late_; }
+  bool has_late_gradients() const { return late_; }
 
   void finish(bool any_missing, bool any_late);
-  void drop();
+  void drop_gradients();
   void set_timeout(std::chrono::milliseconds timeout) { exchange_->set_timeout(timeout); }
   void abort(std::string_view reason) { exchange_->abort(reason); }
   void set_loss_scale(const at::Tensor& scale) { exchange_->set_loss_scale(scale); }

@@ -101,7 +101,7 @@ AverageMeter::AverageMeter(const AverageMeter& other)
       extra_(other.extra_ != nullptr ? std::make_unique<Extra>(*other.extra_) : nullptr) {}
 
 void AverageMeter::reset() {
-  tape::refuse("the step resets a meter");
+  tape::mark_unrecordable("the step resets a meter");
   value_ = 0.0;
   sum_ = 0.0;
   rest_ = 0.0;
@@ -125,7 +125,7 @@ void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) co
 
 [[gnu::cold]] void AverageMeter::observe_update(const at::Tensor& value, std::int64_t n) {
   tape::host_call(
-      concat("a meter, n = ", n), {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, &life_);
+      concat("a meter, n = ", n), {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, &lifetime_);
 }
 
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
@@ -173,7 +173,8 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
 
 void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call(concat("a meter, n = ", n), {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, &life_);
+    tape::host_call(
+        concat("a meter, n = ", n), {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, &lifetime_);
     return;
   }
   check_scalar(sum);
@@ -193,7 +194,7 @@ void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
 
 void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call("a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, &life_);
+    tape::host_call("a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, &lifetime_);
     return;
   }
   if (!n.defined() || n.numel() != 1 || !at::isIntegralType(n.scalar_type(), /*includeBool=*/false)) [[unlikely]] {
@@ -236,7 +237,7 @@ void AverageMeter::record(const MetricValue& value, std::int64_t n) {
 }
 
 void AverageMeter::record_number(double value, double addend, std::int64_t n) {
-  tape::refuse("a meter is updated with a number; pass a tensor");
+  tape::mark_unrecordable("a meter is updated with a number; pass a tensor");
   check_weight(n, "average_meter.update");
   const bool elements = holds_tensors() && extra_->sum.dim() > 0;
   if (elements && n > 0) {

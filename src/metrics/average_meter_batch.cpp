@@ -41,12 +41,12 @@ void AverageMeter::Batch::clear() {
 }
 
 void AverageMeter::continue_batch() {
-  tape::refuse("the step puts updates of a meter together (continue_batch)");
+  tape::mark_unrecordable("the step puts updates of a meter together (continue_batch)");
   extra().batch.continues = true;
 }
 
 void AverageMeter::begin_batch(std::int64_t index) {
-  tape::refuse("the step puts updates of a meter together (begin_batch)");
+  tape::mark_unrecordable("the step puts updates of a meter together (begin_batch)");
   check<MetricError>(index >= 0, "average_meter.begin_batch", "expected a number of at least 0, got ", index);
   extra().batch.next_index = index;
 }

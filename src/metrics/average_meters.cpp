@@ -13,7 +13,7 @@ AverageMeter& AverageMeters::operator[](std::string_view name) {
   }
   AverageMeter& added = meters_.add(name, AverageMeter());
   if (batch_index_ >= 0) {
-    const tape::Suspended suspended;  // not an operation of the step
+    const tape::NoRecordGuard suspended;  // not an operation of the step
     added.begin_batch(batch_index_);
   }
   return added;

@@ -34,10 +34,10 @@ void expect_unset(bool set, std::string_view key, std::string_view type) {
 // The listed metrics, unnamed: they replace the defaults.
 std::vector<MetricEntry> named_metrics(const MetricsSpec& spec, Task task, std::int64_t size,
                                        const std::vector<std::string>& defaults) {
-  NamedOptions options(spec, size);
+  MetricFuncOptions options(spec, size);
   std::vector<MetricEntry> entries;
   for (const std::string& name : spec.metrics.empty() ? defaults : spec.metrics) {
-    for (MetricFunc& metric : by_name(task).at(name)(options)) {
+    for (MetricFunc& metric : metric_func_registry(task).at(name)(options)) {
       entries.emplace_back(std::move(metric));
     }
   }
@@ -105,43 +105,43 @@ std::shared_ptr<Metrics> build_regression(const MetricsSpec& spec) {
 
 }  // namespace
 
-Average NamedOptions::average() {
+Average MetricFuncOptions::average() {
   average_ = true;
   return spec_->average.value_or(Average::macro);
 }
 
-Average NamedOptions::average_except_micro() {
+Average MetricFuncOptions::average_except_micro() {
   const bool used = average_;
   const Average given = average();
   average_ = used || given != Average::micro;
   return given == Average::micro ? Average::macro : given;
 }
 
-std::vector<std::int64_t> NamedOptions::top_k() {
+std::vector<std::int64_t> MetricFuncOptions::top_k() {
   top_k_ = true;
   check<ConfigError>(!spec_->top_k || !spec_->top_k->empty(), kBuild,
                      "expected top_k with at least one number, got []");
   return spec_->top_k.value_or(std::vector<std::int64_t>{1});
 }
 
-double NamedOptions::threshold() {
+double MetricFuncOptions::threshold() {
   threshold_ = true;
   return spec_->threshold.value_or(0.5);
 }
 
-double NamedOptions::beta() {
+double MetricFuncOptions::beta() {
   beta_ = true;
   const double beta = spec_->beta.value_or(1.0);
   check<ConfigError>(beta > 0.0, kBuild, "expected beta above 0, got ", beta);
   return beta;
 }
 
-std::optional<std::int64_t> NamedOptions::thresholds() {
+std::optional<std::int64_t> MetricFuncOptions::thresholds() {
   thresholds_ = true;
   return spec_->thresholds;
 }
 
-void NamedOptions::expect_all_used() const {
+void MetricFuncOptions::expect_all_used() const {
   for (const auto& [ignored, key] : {std::pair(spec_->average.has_value() && !average_, "average"),
                                      std::pair(spec_->top_k.has_value() && !top_k_, "top_k"),
                                      std::pair(spec_->threshold.has_value() && !threshold_, "threshold"),
@@ -152,7 +152,7 @@ void NamedOptions::expect_all_used() const {
   }
 }
 
-MetricsRegistry& factories() {
+MetricsRegistry& metrics_registry() {
   static MetricsRegistry registry = [] {
     MetricsRegistry made("metrics");
     made.add("binary", build_binary);
@@ -164,15 +164,15 @@ MetricsRegistry& factories() {
   return registry;
 }
 
-std::shared_ptr<Metrics> build(const MetricsSpec& spec) {
+std::shared_ptr<Metrics> build_metrics(const MetricsSpec& spec) {
   if (spec.type) {
-    return factories().at(*spec.type)(spec);
+    return metrics_registry().at(*spec.type)(spec);
   }
   // Without a type, no code reads the other options.
-  const ConfigTree set = changed(to_tree(spec), to_tree(MetricsSpec()));
+  const ConfigTree set = changed_entries(to_tree(spec), to_tree(MetricsSpec()));
   for (const auto& entry : set.map()) {
     fail<ConfigError>(kBuild, "expected a type with ", entry.key.string(), ", got none; set metrics.type to one of ",
-                      join(factories().names()));
+                      join(metrics_registry().names()));
   }
   return nullptr;
 }

@@ -88,7 +88,7 @@ void GlobalMetrics::Impl::replace(Local other) {
 void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& target) {
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
-        "metrics", {prediction, target}, [this](const tape::Tensors& now) { update(now[0], now[1]); }, &life_);
+        "metrics", {prediction, target}, [this](const tape::Tensors& now) { update(now[0], now[1]); }, &lifetime_);
     return;
   }
   const c10::NoGradGuard no_grad;

@@ -23,7 +23,7 @@ at::Tensor loss_mean(const at::Tensor& value) {
 }
 
 /// A replay would not compute the number again.
-void refuse_number() { tape::refuse("a loss is a number of the program; return a tensor"); }
+void refuse_number() { tape::mark_unrecordable("a loss is a number of the program; return a tensor"); }
 
 }  // namespace
 

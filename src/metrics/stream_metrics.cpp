@@ -46,7 +46,7 @@ void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
         n ? concat("metrics, n = ", *n) : "metrics", {prediction, target},
-        [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, &life());
+        [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, &lifetime());
     return;
   }
   const c10::NoGradGuard no_grad;
@@ -98,7 +98,7 @@ void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& targ
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
         n ? concat("metrics, n = ", *n) : "metrics", {prediction, target},
-        [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, &life_);
+        [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, &lifetime_);
     return;
   }
   const c10::NoGradGuard no_grad;

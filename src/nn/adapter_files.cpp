@@ -136,7 +136,7 @@ void LoraAdapters::load(const std::filesystem::path& directory) const {
   }
   const WeightMatch match = compare_weights(own, given);
   check<CheckpointError>(match.complete(), "nn.lora.load", "expected the adapters of this model in file ",
-                         quote(file.string()), ", got ", match.misfits());
+                         quote(file.string()), ", got ", match.mismatch_summary());
   copy_weights(own, match.weights);
   update();
 }

@@ -401,7 +401,7 @@ struct Recompute::Context {
 
 Recompute::Recompute(std::shared_ptr<const torch::nn::Module> module)
     : context_(std::make_unique<Context>(std::move(module))) {
-  tape::refuse("activation recompute restores generators");
+  tape::mark_unrecordable("activation recompute restores generators");
 }
 Recompute::~Recompute() = default;
 

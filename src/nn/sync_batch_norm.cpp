@@ -248,7 +248,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
                           options.eps(), all.count, exchange_);
 }
 
-void SyncBatchNormImpl::follow(const std::vector<std::string>& shares) {
+void SyncBatchNormImpl::join_exchange(const std::vector<std::string>& shares) {
   for (const std::string& share : shares) {
     if (!share.empty() && share.front() == forward_pass) {
       update_running(Statistics::over(shares, static_cast<std::size_t>(options.num_features())));

@@ -258,8 +258,8 @@ void WeightAverage::apply() {
       if (!entry.narrowed.defined()) {
         entry.narrowed = entry.average.to(entry.model.scalar_type());  // the average itself if the dtypes are equal
       }
-      entry.saved = keeps_memory_ ? entry.model.detach().clone() : entry.model.detach();
-      if (keeps_memory_) {
+      entry.saved = copies_on_apply_ ? entry.model.detach().clone() : entry.model.detach();
+      if (copies_on_apply_) {
         entry.model.detach().copy_(entry.narrowed);
       } else {
         entry.model.set_data(entry.narrowed);
@@ -273,7 +273,7 @@ void WeightAverage::restore() {
   const at::NoGradGuard guard;
   for (Entry& entry : entries_) {
     if (entry.saved.defined()) {
-      if (keeps_memory_) {
+      if (copies_on_apply_) {
         entry.model.detach().copy_(entry.saved);
       } else {
         entry.model.set_data(entry.saved);

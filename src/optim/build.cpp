@@ -21,9 +21,9 @@ namespace {
 template <class Kind>
 std::shared_ptr<Optimizer> build_kind(const OptimizerSpec& spec, const std::vector<ResolvedGroup>& groups) {
   auto optimizer = std::make_shared<Kind>(std::vector<at::Tensor>{});
-  const std::vector<std::string> known = set_keys(Kind::defaults());
+  const std::vector<std::string> known = assigned_keys(Kind::defaults());
   for (const auto& group : groups) {
-    detail::expect_known(group.where, *spec.type, set_keys(group.options), known);
+    detail::expect_known(group.where, *spec.type, assigned_keys(group.options), known);
     optimizer->add_param_group(group.params, group.options, group.names);
   }
   return optimizer;
@@ -31,7 +31,7 @@ std::shared_ptr<Optimizer> build_kind(const OptimizerSpec& spec, const std::vect
 
 /// The keys that a type must support. `fused: true`, a run's default, only asks for kernels if there are any.
 std::vector<std::string> keys_to_know(const OptimizerOptions& options) {
-  std::vector<std::string> keys = set_keys(options);
+  std::vector<std::string> keys = assigned_keys(options);
   if (options.fused == true) {
     std::erase(keys, "fused");
   }

@@ -57,7 +57,7 @@ std::vector<std::string> scheduler_names() {
 }
 
 void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& known) {
-  std::vector<std::string> set = set_keys(spec);
+  std::vector<std::string> set = assigned_keys(spec);
   std::erase_if(set, [](const std::string& key) { return key == "type" || key == "interval" || key == "monitor"; });
   detail::expect_known(spec.section, spec.type.value_or("LRScheduler"), set, known);
 }

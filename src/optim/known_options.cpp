@@ -11,13 +11,13 @@
 namespace danling::inline v0::optim::detail {
 
 std::vector<std::string> KnownOptions::keys() const {
-  std::vector<std::string> out = set_keys(defaults);
+  std::vector<std::string> out = assigned_keys(defaults);
   out.insert(out.end(), unset.begin(), unset.end());
   return out;
 }
 
 void KnownOptions::check(std::string_view where, const OptimizerOptions& given) const {
-  expect_known(std::string(where), optimizer, set_keys(given), keys());
+  expect_known(std::string(where), optimizer, assigned_keys(given), keys());
 }
 
 OptimizerOptions KnownOptions::complete(OptimizerOptions given) const {

@@ -46,11 +46,11 @@ void OptimizerOptions::fields(Fields& f) {
   f("adamw_betas", adamw_betas, "betas of parameters that AdamW updates (Muon)").range(0, 1);
   f("adamw_eps", adamw_eps, "eps of parameters that AdamW updates (Muon)").at_least(0);
   f("adamw_weight_decay", adamw_weight_decay, "weight decay of parameters that AdamW updates (Muon)").at_least(0);
-  own_options.fields(f, own_optimizer_options());
+  custom_options.fields(f, custom_optimizer_options());
 }
 
-OwnOptionTypes& own_optimizer_options() {
-  static OwnOptionTypes types;
+CustomOptionTypes& custom_optimizer_options() {
+  static CustomOptionTypes types;
   return types;
 }
 
@@ -133,11 +133,11 @@ void SchedulerSpec::part_fields(Fields& f) {
   f("end_factor", end_factor, "factor of the last rate (LinearLR); unset: 1").range(0, 1);
   f("total_iters", total_iters, "steps until the last factor (LinearLR, ConstantLR, PolynomialLR); unset: 5")
       .at_least(1);
-  own_options.fields(f, own_scheduler_options());
+  custom_options.fields(f, custom_scheduler_options());
 }
 
-OwnOptionTypes& own_scheduler_options() {
-  static OwnOptionTypes types;
+CustomOptionTypes& custom_scheduler_options() {
+  static CustomOptionTypes types;
   return types;
 }
 

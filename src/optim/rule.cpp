@@ -101,7 +101,7 @@ Rule adam_like(std::string_view name, double weight_decay, bool decoupled, Fused
 
 OptimizerOptions Rule::complete(const OptimizerOptions& given) const {
   const std::string where = concat(name, ".options");
-  detail::expect_known(where, name, set_keys(given), set_keys(defaults));
+  detail::expect_known(where, name, assigned_keys(given), assigned_keys(defaults));
   OptimizerOptions out = given;
   inherit(out, defaults);
   const auto not_negative = [&](const std::optional<double>& value, const char* key) {

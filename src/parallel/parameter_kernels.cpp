@@ -200,10 +200,10 @@ class ParameterKernel final : public BoxedKernel {
                       quote(meta.name), " to exist, got ", name, " after its destruction");
     check<StateError>(owner->in_step(), "parallel.fsdp", "expected parameters to be used in a step, got ", name, " of ",
                       quote(meta.name), ", of which each of ", owner->group().size(),
-                      " ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+                      " ranks has some rows; read or write it inside of a dl::ShardedModel::FullParameters (in a run: "
                       "runner.gather_parameters()), on all ranks");
     check<StateError>(!writes, "parallel.fsdp", "expected parameters that do not change in a step, got ", name, " of ",
-                      quote(meta.name), "; write to it inside of a dl::ShardedModel::Whole(model, true)");
+                      quote(meta.name), "; write to it inside of a dl::ShardedModel::FullParameters(model, true)");
     const std::pair<Owner, Unit> now(owner, unit);
     if (std::find(used.begin(), used.end(), now) == used.end()) {
       used.push_back(now);

@@ -31,7 +31,7 @@ void exchange_around(const Group& group, const std::vector<at::Tensor>& sent, st
 
 RingExchange::RingExchange(const Group& group) : group_(group) {
   // The group's refusal happens on the calling thread, which a recording does not see.
-  tape::refuse("processes exchange values inside of it: ring attention");
+  tape::mark_unrecordable("processes exchange values inside of it: ring attention");
 }
 
 void RingExchange::start(std::vector<at::Tensor> tensors) {

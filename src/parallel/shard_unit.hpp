@@ -30,7 +30,7 @@ struct ShardedParameter {
   at::Tensor parameter;   ///< parameter of the module: has sizes, but values only if plain
   at::Tensor whole;       ///< a leaf of autograd, whose memory is freed between uses; `parameter` if plain
   at::Tensor rows;        ///< rows of this rank, a leaf for the optimizer; `parameter` if this rank has all
-  at::Tensor shown = {};  ///< tensor that the module has during a ShardedModel::Whole
+  at::Tensor shown = {};  ///< tensor that the module has during a ShardedModel::FullParameters
   bool has_new = false;   ///< got a gradient since the last reduction, in a pass that sums
 };
 

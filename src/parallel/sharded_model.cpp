@@ -90,7 +90,7 @@ at::Tensor ShardedModel::rows_of(const at::Tensor& parameter) const {
                    join(parameter.sizes()), "]");
 }
 
-at::Tensor ShardedModel::trained(const at::Tensor& parameter) { return detail::rows_of_sharded(parameter); }
+at::Tensor ShardedModel::to_local(const at::Tensor& parameter) { return detail::rows_of_sharded(parameter); }
 
 at::Tensor ShardedModel::leaf(const at::Tensor& parameter) {
   const detail::ShardMeta* meta = detail::shard_meta(parameter);
@@ -115,7 +115,7 @@ ShardedModel::Step::~Step() { parameters_->leave_step(); }
 
 void ShardedModel::set_requires_gradient_sync(bool value) { parameters_->set_sync(value); }
 void ShardedModel::set_announcer(Announcer announcer) { parameters_->set_announcer(std::move(announcer)); }
-void ShardedModel::follow(char kind, std::size_t unit) { parameters_->follow(kind, unit); }
+void ShardedModel::join_collective(char kind, std::size_t unit) { parameters_->join_collective(kind, unit); }
 void ShardedModel::finish_backward() { parameters_->finish_backward(); }
 void ShardedModel::update_parameters() { parameters_->update_parameters(); }
 void ShardedModel::end_shard() { parameters_->end_shard(); }
@@ -139,9 +139,10 @@ std::string ShardedModel::transport() const {
 
 void ShardedModel::zero_grad() { parameters_->zero_grad(); }
 
-ShardedModel::Whole::Whole(ShardedModel& model, bool writes) : parameters_(model.parameters_), writes_(writes) {
+ShardedModel::FullParameters::FullParameters(ShardedModel& model, bool writes)
+    : parameters_(model.parameters_), writes_(writes) {
   parameters_->show();
 }
-ShardedModel::Whole::~Whole() { parameters_->hide_again(writes_); }
+ShardedModel::FullParameters::~FullParameters() { parameters_->hide_again(writes_); }
 
 }  // namespace danling::inline v0

@@ -54,7 +54,7 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   void use(const std::vector<ShardUnit*>& together);
   void set_sync(bool value) { sync_ = value; }
   void set_announcer(std::function<void(char kind, std::size_t unit)> announcer) { announcer_ = std::move(announcer); }
-  void follow(char kind, std::size_t unit);
+  void join_collective(char kind, std::size_t unit);
   void end_shard();
   bool has_missing_shards() const;
   void finish_backward();

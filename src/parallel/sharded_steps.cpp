@@ -169,7 +169,7 @@ void ShardedParameters::announce(char kind, const ShardUnit& unit) const {
   }
 }
 
-void ShardedParameters::follow(char kind, std::size_t unit) {
+void ShardedParameters::join_collective(char kind, std::size_t unit) {
   ShardUnit& followed = *units_.at(unit);
   if (kind == 'r') {
     reduce(followed, followed.take_gradients());
@@ -335,7 +335,8 @@ void ShardedParameters::abort(std::string_view reason) {
 // ---- outside of steps -----------------------------------------------------------------------------------------------
 
 void ShardedParameters::show() {
-  check<StateError>(steps_ == 0 && !is_shown_, step_where, "expected dl::ShardedModel::Whole outside of steps, got ",
+  check<StateError>(steps_ == 0 && !is_shown_, step_where,
+                    "expected dl::ShardedModel::FullParameters outside of steps, got ",
                     is_shown_ ? "one inside of another" : "one inside of a step");
   is_shown_ = true;
   is_stale_ = false;

@@ -116,7 +116,7 @@ void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedPara
   at::Storage none(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, parameter.device()), allocator, false);
   none.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
       concat("[parallel.fsdp] expected memory that this rank has, got that of the sharded parameter ", quote(name),
-             "; read it inside of a dl::ShardedModel::Whole (in a run: runner.gather_parameters())"));
+             "; read it inside of a dl::ShardedModel::FullParameters (in a run: runner.gather_parameters())"));
   impl.set_storage_keep_dtype(std::move(none));
   KeysOf::get(impl) = with_our_keys(KeysOf::get(impl));
 }

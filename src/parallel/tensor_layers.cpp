@@ -9,7 +9,7 @@
 #include <torch/nn/init.h>
 
 #include <danling/core/error.hpp>
-#include <danling/parallel/slice_random.hpp>
+#include <danling/parallel/rank_rng_guard.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 #include <danling/parallel/topology.hpp>
 
@@ -174,7 +174,7 @@ at::Tensor ParallelDropoutImpl::forward(const at::Tensor& input) {
   if (!is_training() || p == 0) {
     return input;
   }
-  const SliceRandom numbers(group(), input.device());
+  const RankRNGGuard numbers(group(), input.device());
   return torch::nn::functional::dropout(input, torch::nn::functional::DropoutFuncOptions().p(p).training(true));
 }
 

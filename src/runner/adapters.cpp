@@ -15,7 +15,7 @@ namespace danling::inline v0 {
 
 void TorchRunnerBase::Adapters::attach() {
   const LoraConfig& lora = runner_.config().lora;
-  const bool common = !set_keys(static_cast<const nn::LoraOptions&>(lora)).empty();
+  const bool common = !assigned_keys(static_cast<const nn::LoraOptions&>(lora)).empty();
   if (common && runner_.model) {
     runner_.model.add_lora(lora);
   }

@@ -50,19 +50,19 @@ bool BaseRunner::Agreement::is_joined_by() {
 StepPacket BaseRunner::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
   const StepPacket stop = packet_of_stop();
-  StepPacket all = runner_.parallelism().agree({.weight = own.weight,
-                                                .unit = own.unit,
-                                                .learner = own.learner,
-                                                .micro_step = own.micro_step,
-                                                .iteration = own.iteration,
-                                                .signal = stop.signal,
-                                                .stop = stop.stop,
-                                                .end = requests.end.has_value(),
-                                                .evaluate = requests.evaluation,
-                                                .save = requests.save,
-                                                .exhausted = own.ended,
-                                                .timed_out = runner_.time_limit_.reached(),
-                                                .regroup = is_joined_by()});
+  StepPacket all = runner_.parallelism().exchange_packets({.weight = own.weight,
+                                                           .unit = own.unit,
+                                                           .learner = own.learner,
+                                                           .micro_step = own.micro_step,
+                                                           .iteration = own.iteration,
+                                                           .signal = stop.signal,
+                                                           .stop = stop.stop,
+                                                           .end = requests.end.has_value(),
+                                                           .evaluate = requests.evaluation,
+                                                           .save = requests.save,
+                                                           .exhausted = own.ended,
+                                                           .timed_out = runner_.time_limit_.reached(),
+                                                           .regroup = is_joined_by()});
   if (all.exhausted && !runner_.parallelism().sums_gradients()) [[unlikely]] {
     // A rank that has ended its pass cannot stop before all passes have ended.
     all.signal = 0;

@@ -71,8 +71,9 @@ void TorchRunnerBase::Averages::build() {
       made.ema.emplace(whole ? handle.named_state() : detail::trained_state(parallelism, handle),
                        whole ? handle.named_parameters() : parallelism.trained_parameters(handle), *options);
       // Other ranks read the rows at their addresses, and slices have more than values.
-      runner_.averages_->keeps_memory = !whole || parallelism.splits_parameters() || !parallelism.can_expose();
-      made.ema->set_keeps_memory(runner_.averages_->keeps_memory);
+      runner_.averages_->keeps_memory =
+          !whole || parallelism.splits_parameters() || !parallelism.can_gather_full_state();
+      made.ema->set_copies_on_apply(runner_.averages_->keeps_memory);
     }
     if (const auto options = enabled_options(runner_.config().swa, name)) {
       const auto state = handle.named_state();

@@ -119,7 +119,7 @@ class TorchRunnerBase::Averages {
   /// The trained weights of a model, kept by its average while the averages are in the model's memory; else null.
   State trained_weights(const ModelHandle& model);
   /// For sharded parameters: while the returned object lives, averages have the layout of one process, as parameters
-  /// have under Parallelism::expose(), whose result it takes. Called by all ranks.
+  /// have under Parallelism::gather_full_state(), whose result it takes. Called by all ranks.
   std::shared_ptr<void> expose(std::shared_ptr<void> parameters);
   /// Adds the averages that evaluation uses to the layout of model_state_dict(), each as 'ema' next to its model.
   void add_evaluated(State& weights);

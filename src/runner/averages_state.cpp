@@ -110,7 +110,7 @@ State TorchRunnerBase::Averages::gathered(const std::string& name, const State& 
   const NamedTensors trained = detail::trained_state(parallelism, model_of(name));
   for (std::size_t at = 0; at < state.size(); ++at) {
     const auto& [key, rows] = trained[at];
-    out[key] = parallelism.whole_of(rows, weights.at(key).tensor()).reshape(state[at].second.sizes());
+    out[key] = parallelism.full_tensor(rows, weights.at(key).tensor()).reshape(state[at].second.sizes());
   }
   return out;
 }
@@ -127,7 +127,7 @@ State TorchRunnerBase::Averages::as_averaged(const std::string& name, const Stat
     if (saved == nullptr && rows.numel() == 0 && state[at].second.dim() == 0) {
       own[key] = rows.detach();  // another rank holds the scalar
     } else if (saved != nullptr && saved->is_tensor()) {
-      const at::Tensor part = parallelism.part_of(rows, saved->tensor());
+      const at::Tensor part = parallelism.local_tensor(rows, saved->tensor());
       own[key] = part.numel() == rows.numel() ? part.reshape(rows.sizes()) : part;
       has_parts |= saved->tensor().sizes() != state[at].second.sizes();
     }
@@ -168,7 +168,7 @@ State TorchRunnerBase::Averages::weights_of(const std::string& name, const optim
   const NamedTensors trained = detail::trained_state(runner_.parallelism(), model_of(name));
   for (std::size_t at = 0; at < state.size(); ++at) {
     const auto& [key, rows] = trained[at];
-    const at::Tensor part = runner_.parallelism().part_of(rows, out.at(key).tensor());
+    const at::Tensor part = runner_.parallelism().local_tensor(rows, out.at(key).tensor());
     if (state[at].second.dim() > 0) {
       out[key] = part;
     } else if (part.numel() > 0) {

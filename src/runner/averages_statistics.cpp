@@ -115,7 +115,7 @@ std::int64_t TorchRunnerBase::Averages::pass(const std::string& split, const std
       WatchedLoop::mark_computing(runner_, done);
     }
     const detail::WithoutGradients guard(runner_.any_script());
-    runner_.run_evaluate_step(runner_.batch_of(loader));
+    runner_.run_evaluate_step(runner_.current_batch(loader));
     if (runner_.watched_ != nullptr) {
       runner_.watched_->end_step();
     }

@@ -84,7 +84,7 @@ bool BaseRunner::Saver::exports_best() const {
 
 void BaseRunner::Saver::export_best() {
   CheckpointManager& manager = runner_.checkpoint_manager();
-  const auto exposed = runner_.expose_checkpoint(/*writes=*/false);
+  const auto exposed = runner_.gather_checkpoint_state(/*writes=*/false);
   if (!exports_best() || (!runner_.is_main_process() && !manager.is_collective())) {
     return;
   }

@@ -154,7 +154,7 @@ void TorchRunnerBase::build_scheduler() {
 }
 
 void TorchRunnerBase::build_metrics() {
-  if (auto configured = danling::metrics::build(config().metrics)) {
+  if (auto configured = danling::metrics::build_metrics(config().metrics)) {
     metrics = std::move(configured);
     train_metrics = nullptr;
     evaluate_metrics = nullptr;
@@ -260,9 +260,11 @@ void TorchRunnerBase::load_optimizer(const State& state) {
 }
 void TorchRunnerBase::load_scheduler(const State& state) { scheduler->load_state_dict(state); }
 
-std::shared_ptr<void> TorchRunnerBase::gather_parameters(bool writes) { return parallelism().expose({}, writes); }
+std::shared_ptr<void> TorchRunnerBase::gather_parameters(bool writes) {
+  return parallelism().gather_full_state({}, writes);
+}
 
-std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
+std::shared_ptr<void> TorchRunnerBase::gather_full_state(bool writes) {
   std::vector<const optim::Optimizer*> owners;
   if (optimizer != nullptr) {
     owners.push_back(optimizer.get());
@@ -274,7 +276,7 @@ std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
   }
   const bool evaluates = averages_ != nullptr && averages_->keeps_memory && averages_->applied;
   auto own = evaluates ? std::make_shared<Averages::Scope>(*this, false) : nullptr;  // else averages would be gathered
-  auto exposed = parallelism().expose(owners, writes);
+  auto exposed = parallelism().gather_full_state(owners, writes);
   shard_states().set_exposed(exposed);
   exposed = writes ? exposed : Averages(*this).expose(std::move(exposed));
   if (own == nullptr) {

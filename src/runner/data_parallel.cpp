@@ -12,7 +12,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-at::ScalarType wire_dtype(const std::string& comm_hook) {
+at::ScalarType reduce_dtype(const std::string& comm_hook) {
   return comm_hook == "bf16_compress"   ? at::kBFloat16
          : comm_hook == "fp16_compress" ? at::kHalf
                                         : at::ScalarType::Undefined;
@@ -57,7 +57,7 @@ DataParallel::DataParallel(Group group, const DdpConfig& ddp, std::chrono::milli
       options_{.bucket_bytes = static_cast<std::int64_t>(ddp.bucket_cap_mb * 1024 * 1024),
                .overlap = ddp.overlap,
                .shared_memory = ddp.shared_memory,
-               .wire_dtype = wire_dtype(ddp.comm_hook),
+               .reduce_dtype = reduce_dtype(ddp.comm_hook),
                .powersgd = powersgd(ddp),
                .timeout = timeout},
       layers_(this->group()),
@@ -146,7 +146,7 @@ void DataParallel::set_loss_scale(const optim::Optimizer& optimizer, const at::T
 void DataParallel::begin_backward(const WindowPlace&) {
   for (const auto& [optimizer, reducer] : reducers_) {
     // If parameters were frozen or thawed, sums do not start here: reduce_gradients sums the current parameters.
-    reducer->begin_backward(closes_ && reducer->covers(params_of(*optimizer)));
+    reducer->begin_backward(closes_ && reducer->matches_parameters(params_of(*optimizer)));
   }
 }
 
@@ -160,17 +160,17 @@ std::string DataParallel::unrecordable_reason() const {
   return layers_.empty() ? "" : "SyncBatchNorm exchanges its statistics in the forward pass";
 }
 
-StepPacket DataParallel::agree(const StepPacket& mine) {
+StepPacket DataParallel::exchange_packets(const StepPacket& mine) {
   StepPacket packet = mine;
   for (const auto& [optimizer, reducer] : reducers_) {
     // Of the optimizer that updates; a rank without batches does not know which one it is.
     const auto number = static_cast<std::size_t>(mine.learner);
     if (number >= learners_.size() || learners_[number] == optimizer) {
-      packet.missing = packet.missing || reducer->is_missing();
-      packet.late = packet.late || reducer->is_late();
+      packet.missing = packet.missing || reducer->has_missing_gradients();
+      packet.late = packet.late || reducer->has_late_gradients();
     }
   }
-  const StepPacket all = Parallelism::agree(packet);
+  const StepPacket all = Parallelism::exchange_packets(packet);
   any_missing_ = all.missing;
   any_late_ = all.late;
   source_ = all.source;
@@ -204,7 +204,7 @@ void DataParallel::end_updates() {
 
 void DataParallel::drop_gradients(optim::Optimizer& optimizer) {
   if (const auto found = reducers_.find(&optimizer); found != reducers_.end()) {
-    found->second->drop();
+    found->second->drop_gradients();
   }
   Parallelism::drop_gradients(optimizer);
 }
@@ -214,7 +214,7 @@ void DataParallel::drop_gradients(optim::Optimizer& optimizer) {
 Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
   const auto params = params_of(optimizer);
   std::unique_ptr<Reducer>& reducer = reducers_[&optimizer];
-  if (reducer != nullptr && reducer->covers(params)) {
+  if (reducer != nullptr && reducer->matches_parameters(params)) {
     return *reducer;
   }
   PowerSGDState state;

@@ -36,7 +36,7 @@ class DataParallel : public Parallelism {
   void begin_backward(const WindowPlace& place) override;
   void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                 const BackwardOptions& options) override;
-  StepPacket agree(const StepPacket& mine) override;
+  StepPacket exchange_packets(const StepPacket& mine) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
   void abort(std::string_view words) override;
@@ -47,7 +47,7 @@ class DataParallel : public Parallelism {
   void end_updates() override;
 
  protected:
-  void follow(const std::vector<std::string>& shares) override { layers_.follow(shares); }
+  void join_exchange(const std::vector<std::string>& shares) override { layers_.join_exchange(shares); }
 
  private:
   Reducer& reducer_of(const optim::Optimizer& optimizer);

@@ -98,7 +98,7 @@ void SyncedLayers::add(const ModelHandle& model) {
 
 void SyncedLayers::set_in_step(bool in_step) noexcept { meetings_->in_step = in_step; }
 
-void SyncedLayers::follow(const std::vector<std::string>& shares) {
+void SyncedLayers::join_exchange(const std::vector<std::string>& shares) {
   std::int64_t number = -1;
   std::vector<std::string> of_layer;
   for (const std::string& message : shares) {
@@ -112,7 +112,7 @@ void SyncedLayers::follow(const std::vector<std::string>& shares) {
   }
   if (number >= 0 && number < std::ssize(layers_)) {
     if (const Layer layer = layers_[static_cast<std::size_t>(number)].lock()) {
-      layer->follow(of_layer);
+      layer->join_exchange(of_layer);
     }
   }
 }

@@ -31,7 +31,7 @@ class SyncedLayers {
   void add(const ModelHandle& model);
   void set_in_step(bool in_step) noexcept;
   /// On a rank that has ended its pass: takes part with the shares of the other ranks.
-  void follow(const std::vector<std::string>& shares);
+  void join_exchange(const std::vector<std::string>& shares);
 
  private:
   struct Meetings;

@@ -114,7 +114,7 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
     if (runner_.parallelism().computes_shards()) {
       evaluate_shards(frame, batches, loader, done);
     } else {
-      evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
+      evaluate_batch(frame, runner_.current_batch(loader), loader.batch_size());
     }
     forward.end();
     frame.log(++done);
@@ -142,9 +142,9 @@ void TorchRunnerBase::Evaluator::evaluate_shards(detail::LoopFrame& frame, data:
   };
   for (;;) {
     frame.begin_batch(done);
-    seed(loader.options().shard.rank + loader.part());
-    evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
-    if (loader.is_last_part()) {
+    seed(loader.options().shard.rank + loader.share_index());
+    evaluate_batch(frame, runner_.current_batch(loader), loader.batch_size());
+    if (loader.is_last_share()) {
       break;
     }
     check<DataError>(batches.next(), "runner.evaluate", "expected all shards of a batch in split ",

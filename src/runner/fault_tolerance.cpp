@@ -171,10 +171,10 @@ void TorchRunnerBase::FaultTolerance::reshard(const AxisPlace& before) {
     }
     data::LoaderBase& loader = runner_.loader(split.name);
     data::Shard shard = loader.options().shard;
-    if (shard.rank == before.rank && shard.world_size == before.size && shard.parts == before.parts) {
+    if (shard.rank == before.rank && shard.world_size == before.size && shard.num_shares == before.num_shares) {
       shard.rank = now.rank;
       shard.world_size = now.size;
-      shard.parts = now.parts;
+      shard.num_shares = now.num_shares;
       loader.reshard(shard);
     }
   }

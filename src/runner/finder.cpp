@@ -198,7 +198,7 @@ TorchRunnerBase::Finder::Update TorchRunnerBase::Finder::update() {
   double weight = 0.0;
   do {
     data::LoaderBase& loader = next_batch();
-    const MicroBatch micro_batch{runner_.batch_of(loader), loader.batch_size(), loader.is_last()};
+    const MicroBatch micro_batch{runner_.current_batch(loader), loader.batch_size(), loader.is_last()};
     const auto normalizer = runner_.count_batch(micro_batch.batch).loss_normalizer;
     const OpenStep step = TrainPass(runner_).run_step(micro_batch, normalizer);
     const at::Tensor loss = probe_ ? probe_->take() : step.loss;

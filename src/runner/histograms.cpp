@@ -21,7 +21,7 @@ void Histograms::on_gradients(const GradientsEvent& event) {
     return;  // an update was skipped
   }
   const Parallelism& parallelism = event.runner.parallelism();
-  if (!parallelism.can_expose()) {
+  if (!parallelism.can_gather_full_state()) {
     if (!std::exchange(has_warned_, true)) {
       event.runner.logger().warning(
           "histograms: expected models without slices or stages, got parallel.axes with them: no histograms "
@@ -36,9 +36,9 @@ void Histograms::on_gradients(const GradientsEvent& event) {
       continue;
     }
     // For sharded rows, all ranks gather the whole tensor; the main process has the sinks.
-    event.runner.write_histogram(concat("weights/", prefix, name), parallelism.whole_of(trained, trained.detach()));
+    event.runner.write_histogram(concat("weights/", prefix, name), parallelism.full_tensor(trained, trained.detach()));
     if (const at::Tensor& gradient = trained.grad(); gradient.defined() && gradient.layout() == at::kStrided) {
-      at::Tensor whole = parallelism.whole_of(trained, gradient);
+      at::Tensor whole = parallelism.full_tensor(trained, gradient);
       whole = whole.to(whole.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).div(event.divisor);
       event.runner.write_histogram(concat("gradients/", prefix, name),
                                    event.loss_scale.defined() ? whole.div_(event.loss_scale) : whole);

@@ -101,8 +101,8 @@ void TorchRunnerBase::HostLoop::append(const Result& row) {
   runner_.save_checkpoint();
 }
 
-TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef batch, std::int64_t samples,
-                                                               const std::string& split, bool last) {
+TorchRunnerBase::BatchReport TorchRunnerBase::train_on_batch_impl(data::BatchRef batch, std::int64_t samples,
+                                                                  const std::string& split, bool last) {
   static constexpr auto operation = "runner.train_on_batch";
   Checks(*this).not_training(operation);
   initialize();
@@ -197,8 +197,8 @@ void TorchRunnerBase::HostLoop::finish() {
 
 // ---- evaluation -----------------------------------------------------------------------------------------------------
 
-TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_host_batch(data::BatchRef batch, std::int64_t samples,
-                                                                  const std::string& split) {
+TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_on_batch_impl(data::BatchRef batch, std::int64_t samples,
+                                                                     const std::string& split) {
   static constexpr auto operation = "runner.evaluate_on_batch";
   initialize();
   Checks(*this).not_training(operation);

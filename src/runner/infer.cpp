@@ -53,7 +53,7 @@ class TorchRunnerBase::InferScope {
   std::optional<RunnerRNGState> generators_;
 };
 
-void TorchRunnerBase::infer_host_batch(const std::function<void()>& infer) {
+void TorchRunnerBase::infer_on_batch_impl(const std::function<void()>& infer) {
   initialize();
   const InferScope scope(*this, "infer");
   const detail::WithoutGradients guard(any_script());
@@ -94,7 +94,7 @@ bool detail::InferBatches::next(void* prediction) {
   ++done_;
   const TorchRunnerBase::InferScope scope(*runner_, split_);
   const detail::WithoutGradients guard(runner_->any_script());
-  runner_->run_infer_step(runner_->batch_of(*loader_), prediction);
+  runner_->run_infer_step(runner_->current_batch(*loader_), prediction);
   forward.end();
   runner_->services().progress->end_step();
   return true;

@@ -50,7 +50,7 @@ void BaseRunner::init_checkpoint_manager() {
   const auto exported = [this] {
     return exported_state_dict(services_->exported ? *services_->exported : model_state_dict());
   };
-  const bool is_whole = parallelism().can_expose();
+  const bool is_whole = parallelism().can_gather_full_state();
   const std::string& backend = config().checkpoint.backend;
   check<ConfigError>(is_whole || backend != "file", "runner.init_checkpoint_manager",
                      "expected 'checkpoint.backend: dcp', or auto, where ranks have slices or stages of the model, got "

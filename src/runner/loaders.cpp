@@ -50,7 +50,7 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   out.shard = {.rank = share.rank,
                .world_size = share.size,
                .padding = train && !out.drop_last && !stream && parallelism().needs_equal_batches(),
-               .parts = share.parts};
+               .num_shares = share.num_shares};
   out.seed = seed();
   out.split = split;
   return out;

@@ -55,7 +55,7 @@ LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optio
       split_(split),
       total_(total.value_or(0)),
       interval_(runner.log_interval()),
-      reports_(runner.parallelism().reports()),
+      reports_(runner.parallelism().reports_metrics()),
       waited_before_(runner.parallelism().waited_seconds()) {
   find_meters();
 }

@@ -63,7 +63,7 @@ void TorchRunnerBase::LossPolicy::keep_beginning() {
   const bool differs = state_.has_trained || !runner_.config().checkpoint.exclude_from_loading.empty();
   if (rolls_back(runner_.config()) && (differs || runner_.state_.train.micro_step == 0)) {
     const auto ranks = Saver(runner_).gather_rank_states();
-    const auto exposed = runner_.expose_checkpoint(/*writes=*/false);
+    const auto exposed = runner_.gather_checkpoint_state(/*writes=*/false);
     state_.initial = clone(runner_.state_dict());
     state_.saves = runner_.checkpoint_manager().checkpoint_health().success_count;
   }
@@ -126,9 +126,9 @@ bool TorchRunnerBase::LossPolicy::judge(Learner& learner, const at::Tensor& foun
   if (!runner_.is_single_process_) {
     if (runner_.parallelism().sums_gradients()) {
       // `samples` counts all ranks, and each sample has one reporting rank.
-      packet.loss_weight /= static_cast<double>(runner_.parallelism().reporting_ranks());
+      packet.loss_weight /= static_cast<double>(runner_.parallelism().num_reporting_ranks());
     }
-    packet = runner_.parallelism().agree(packet);
+    packet = runner_.parallelism().exchange_packets(packet);
   }
   if (packet.loss_weight == 0) {
     return false;  // no rank had a valid target

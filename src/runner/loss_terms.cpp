@@ -112,7 +112,7 @@ void TorchRunnerBase::set_teacher_logits(at::Tensor logits) const {
 
 std::shared_ptr<TorchRunnerBase::LossTerms> TorchRunnerBase::LossTerms::build(TorchRunnerBase& runner) {
   const RunnerConfig& config = runner.config();
-  const auto distill_keys = set_keys(config.distill);
+  const auto distill_keys = assigned_keys(config.distill);
   check<ConfigError>(runner.teacher || distill_keys.empty(), distill_at, "expected a teacher for 'distill.",
                      distill_keys.empty() ? "" : distill_keys.front(),
                      "', got none; assign `teacher` in the constructor of your runner");
@@ -135,7 +135,7 @@ void TorchRunnerBase::LossTerms::build_losses(TorchRunnerBase& runner) {
     if (term.type) {
       entries.emplace_back(name, build_named(nn::losses(), concat("losses.", name, ".type"), *term.type, term),
                            term.weight.value_or(1.0));
-    } else if (const auto keys = set_keys(static_cast<const nn::LossOptions&>(term)); !keys.empty()) {
+    } else if (const auto keys = assigned_keys(static_cast<const nn::LossOptions&>(term)); !keys.empty()) {
       fail<ConfigError>(build_losses_at, "expected 'losses.", name, ".type' with 'losses.", name, ".", keys.front(),
                         "', got none");
     }

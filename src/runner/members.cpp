@@ -128,7 +128,7 @@ ProcessIdentity identity_in(const Generation& generation, ProcessIdentity own) {
   own.master_address = generation.host;
   own.master_port = generation.port;
   own.job = generation.run;
-  own.meeting = concat("generation ", generation.number);  // members have joined more often than new processes
+  own.rendezvous_id = concat("generation ", generation.number);  // members have joined more often than new processes
   own.launcher_hosts_store = false;
   return own;
 }

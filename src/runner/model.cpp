@@ -301,7 +301,8 @@ void ModelHandle::load_state_dict(const State& state) const {
   }
   // Compares everything before it writes, so that a mismatch leaves the model unchanged.
   const WeightMatch match = compare_weights(own, state);
-  check<CheckpointError>(match.complete(), where, "expected weights of the same architecture, got ", match.misfits());
+  check<CheckpointError>(match.complete(), where, "expected weights of the same architecture, got ",
+                         match.mismatch_summary());
   copy_weights(own, match.weights);
   if (without_adapters) {
     lora_->reset();

@@ -44,7 +44,7 @@ nn::ModelSummary TorchRunnerBase::summarize(std::string_view split) {
     enter(RunnerMode::infer, name);  // without metrics
     data::LoaderVisit batches = Evaluator(*this).visit(name);
     check<DataError>(batches.next(), "runner.summarize", "expected a batch in split ", quote(name), ", got none");
-    data::BatchRef batch = batch_of(source);
+    data::BatchRef batch = current_batch(source);
     Adapters(*this).use_present();
     const LossTerms::WithoutTeacher alone(*this);  // excludes the teacher
     out = nn::summarize(modules, [&] {

@@ -69,7 +69,9 @@ void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(devi
 
 void Parallelism::prepare_optimizers(const std::vector<optim::Optimizer*>&) {}
 
-std::shared_ptr<void> Parallelism::expose(const std::vector<const optim::Optimizer*>&, bool) { return nullptr; }
+std::shared_ptr<void> Parallelism::gather_full_state(const std::vector<const optim::Optimizer*>&, bool) {
+  return nullptr;
+}
 
 State detail::axes_of(const Parallelism& parallelism) {
   State out{State::Map()};
@@ -81,7 +83,7 @@ State detail::axes_of(const Parallelism& parallelism) {
   return out;
 }
 
-std::optional<TensorPlace> Parallelism::place_of(const at::Tensor&) const { return std::nullopt; }
+std::optional<TensorShard> Parallelism::shard_of(const at::Tensor&) const { return std::nullopt; }
 
 State Parallelism::state_dict() const { return {}; }
 
@@ -106,7 +108,7 @@ void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const
   torch::autograd::backward({loss}, {seed}, options.retain_graph, /*create_graph=*/false, options.inputs);
 }
 
-StepPacket Parallelism::agree(const StepPacket& mine) {
+StepPacket Parallelism::exchange_packets(const StepPacket& mine) {
   if (group_.alone()) [[likely]] {
     return mine;
   }
@@ -116,7 +118,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   const auto purpose = mine.exhausted ? detail::Purpose::ended : detail::Purpose::update;
   std::vector<detail::Message> messages = detail::meet(group_, purpose, text);
   while (mine.exhausted && are_inside_step(messages)) {
-    follow(shares_of(messages));
+    join_exchange(shares_of(messages));
     messages = detail::meet(group_, purpose, text);
   }
   detail::check_outside_step(messages, "parallelism.agree");
@@ -170,7 +172,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   return all;
 }
 
-void Parallelism::follow(const std::vector<std::string>&) {}
+void Parallelism::join_exchange(const std::vector<std::string>&) {}
 
 void Parallelism::reduce_gradients(optim::Optimizer&) {}
 
@@ -192,7 +194,7 @@ void Parallelism::zero_grad(optim::Optimizer& optimizer) { optimizer.zero_grad()
 void Parallelism::end_step(const WindowPlace&) noexcept {}
 
 void Parallelism::abort(std::string_view words) {
-  if (group_.reaches_others()) {
+  if (group_.abort_reaches_others()) {
     group_.abort(words);
   } else if (!group_.alone()) {
     detail::report_failure(group_, words);

@@ -36,7 +36,7 @@ void detail::check_precision(const RunnerConfig& config) {
   check<ConfigError>(half || !config.scaler.enabled.value_or(false), where,
                      "expected 'precision: fp16' with 'scaler.enabled', got ", precision,
                      ", whose gradients need no scale");
-  const auto options = set_keys(static_cast<const optim::GradScalerOptions&>(config.scaler));
+  const auto options = assigned_keys(static_cast<const optim::GradScalerOptions&>(config.scaler));
   check<ConfigError>(half || options.empty(), where, "expected 'precision: fp16' with 'scaler.",
                      options.empty() ? "" : options.front(), "', got ", precision, ", whose gradients need no scale");
   check<ConfigError>(config.spike.action || (!config.spike.threshold && !config.spike.window), where,

@@ -46,10 +46,10 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
                                                   const std::filesystem::path& path) {
   initialize();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
-  check<ConfigError>(runner_.parallelism().can_expose(), "runner.load_pretrained",
+  check<ConfigError>(runner_.parallelism().can_gather_full_state(), "runner.load_pretrained",
                      "expected whole models, got slices or stages of parallel.axes; load the weights into the model in "
                      "the runner's constructor: danling::load_weights");
-  const auto exposed = runner_.expose_state(/*writes=*/true);
+  const auto exposed = runner_.gather_full_state(/*writes=*/true);
   const State present = runner_.model_state_dict();
   // Weights without adapters belong to a model without adapters.
   const State exported = has_adapters(checkpoint) ? present : runner_.exported_state_dict(present);

@@ -222,12 +222,13 @@ ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const Runner
   if (!identity.distributed()) {
     return identity;
   }
-  check<ConfigError>(config.backend != "nccl", where, "expected 'backend: gloo', got 'nccl', ",
-                     at::hasCUDA()
-                         ? "which this release does not join: create the process group with LibTorch, and pass a "
-                           "Parallelism of your own over its dl::Group::over to set_parallelism in an override of "
-                           "init_distributed"
-                         : "which this LibTorch lacks: it is built without CUDA; unset 'backend'");
+  check<ConfigError>(
+      config.backend != "nccl", where, "expected 'backend: gloo', got 'nccl', ",
+      at::hasCUDA()
+          ? "which this release does not join: create the process group with LibTorch, and pass a "
+            "Parallelism of your own over its dl::Group::from_process_group to set_parallelism in an override of "
+            "init_distributed"
+          : "which this LibTorch lacks: it is built without CUDA; unset 'backend'");
   const auto variable = environment("INIT_METHOD");
   if (!config.init_method && (!variable || variable->empty())) {
     return identity;

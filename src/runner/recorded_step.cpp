@@ -17,7 +17,7 @@ void TorchRunnerBase::observe_step(const std::string& name) {
   tapes_->check_settings();
   observer.before_update();
   {
-    const tape::Suspended suspended;
+    const tape::NoRecordGuard suspended;
     run();
   }
   tapes_->expect_settings();
@@ -35,7 +35,7 @@ bool TorchRunnerBase::observe_metrics(const at::Tensor& prediction, const at::Te
     }
   };
   {
-    const tape::Suspended suspended;
+    const tape::NoRecordGuard suspended;
     update({prediction, target});
   }
   observer->host_call("metrics", {prediction.defined() ? prediction.detach() : prediction, target}, update);

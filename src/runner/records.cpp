@@ -39,7 +39,8 @@ void BaseRunner::Records::begin() {
     takes_over = detail::exchange(runner_.group(), takes_over ? "1" : "0").front() == "1";
   }
   if (takes_over && !runner_.config().checkpoint.load_only) {
-    const auto exposed = runner_.expose_checkpoint(/*writes=*/false);  // all ranks expose what the main process saves
+    const auto exposed =
+        runner_.gather_checkpoint_state(/*writes=*/false);  // all ranks expose what the main process saves
     if (saves) {
       adopt_history();
     }
@@ -128,8 +129,8 @@ void BaseRunner::Records::warn_invisible_directory(const std::vector<std::string
 
 detail::RecordedConfig BaseRunner::Records::recorded_config() const {
   const ConfigTree full = to_tree(runner_.config());
-  return {to_yaml(full), canonical(runner_.config()), to_yaml(changed(full, to_tree(runner_.config_.defaults()))),
-          runner_.model_metadata()};
+  return {to_yaml(full), canonical_yaml(runner_.config()),
+          to_yaml(changed_entries(full, to_tree(runner_.config_.defaults()))), runner_.model_metadata()};
 }
 
 bool BaseRunner::Records::open_recorder() {

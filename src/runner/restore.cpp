@@ -56,7 +56,7 @@ void BaseRunner::auto_restore() {
   }
   const State checkpoint = std::exchange(from.state, State());
   if (from.finished) {
-    const auto exposed = expose_checkpoint(/*writes=*/true);
+    const auto exposed = gather_checkpoint_state(/*writes=*/true);
     load_components(checkpoint);
     const detail::EarlierRun earlier(services.workspace.dir(), services.logger);
     state_.train.global_step = earlier.last_global_step();
@@ -113,7 +113,7 @@ bool BaseRunner::excluded_from_loading(std::string_view key) const {
 void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
   const auto saved = runner_.config_.make();
   from_tree(*saved, convert_tree<ConfigTree>(stored), "config of the checkpoint");
-  const auto found = differences(semantic_tree(*saved), semantic_tree(runner_.config()));
+  const auto found = find_differences(semantic_tree(*saved), semantic_tree(runner_.config()));
   if (found.empty()) {
     return;
   }
@@ -230,7 +230,7 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
         "runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
   }
   {
-    const auto exposed = runner_.expose_checkpoint(/*writes=*/true);
+    const auto exposed = runner_.gather_checkpoint_state(/*writes=*/true);
     runner_.load_state_dict(checkpoint);
     runner_.load_components(checkpoint);
   }
@@ -269,7 +269,7 @@ void BaseRunner::Restorer::warn_changed_options(const State& original, const Sta
            std::none_of(excluded.begin(), excluded.end(),
                         [&](const std::string& item) { return detail::part_name(item).starts_with(options); });
   };
-  for (const auto& difference : differences(convert_tree<ConfigTree>(*stored), to_tree(runner_.config()))) {
+  for (const auto& difference : find_differences(convert_tree<ConfigTree>(*stored), to_tree(runner_.config()))) {
     if (!difference.key.starts_with("optim.")) {
       continue;
     }

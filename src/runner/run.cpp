@@ -137,7 +137,7 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
 // train().
 void report_to_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
   try {
-    if (runner != nullptr && runner->parallelism().group().reaches_others()) {
+    if (runner != nullptr && runner->parallelism().group().abort_reaches_others()) {
       runner->parallelism().group().abort(told);
     }
   } catch (const std::exception&) {  // the others see that this process has left
@@ -149,7 +149,7 @@ void report_to_group(const TorchRunnerBase* runner, std::string_view told) noexc
 void decline_to_join(const RunnerConfig& config, std::string_view message, std::chrono::seconds limit) noexcept {
   try {
     if (!config.ft.enabled) {
-      Group::decline(apply_init_method(read_process_identity(), config), message, limit);
+      Group::abort_connect(apply_init_method(read_process_identity(), config), message, limit);
     }
   } catch (const std::exception&) {  // the error is already on stderr
   }

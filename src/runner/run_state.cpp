@@ -11,16 +11,17 @@
 
 namespace danling::inline v0 {
 
-void BaseRunner::track(const std::string& name, const Tracked& tracked) {
-  check<StateError>(phase_ == Phase::constructed, "runner.track", "expected a call before initialize(), got one later");
+void BaseRunner::register_state(const std::string& name, const Tracked& tracked) {
+  check<StateError>(phase_ == Phase::constructed, "runner.register_state",
+                    "expected a call before initialize(), got one later");
   for (const auto& [other, ignored] : tracked_) {
-    check<ConfigError>(other != name, "runner.track", "expected different names, got ", quote(name), " twice");
+    check<ConfigError>(other != name, "runner.register_state", "expected different names, got ", quote(name), " twice");
   }
   const auto named = [name](const auto& call) {
     try {
       return call();
     } catch (const std::exception& error) {
-      fail<CheckpointError>("runner.track", "expected the object ", quote(name),
+      fail<CheckpointError>("runner.register_state", "expected the object ", quote(name),
                             " to save or load its state, got an exception: ", error.what());
     }
   };

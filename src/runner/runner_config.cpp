@@ -91,7 +91,7 @@ namespace {
 template <class Options>
 void check_average(const AverageConfig<Options>& config, const std::string& section) {
   const auto check_enabled = [&](const AverageSection<Options>& own, bool enabled, const std::string& key) {
-    const auto set = set_keys(own);
+    const auto set = assigned_keys(own);
     check<ConfigError>(enabled || set.empty(), "config.validate", "expected '", key, ".enabled' with '", key, ".",
                        set.empty() ? "" : set.front(), "', got none");
   };

@@ -73,14 +73,14 @@ std::string detail::check_unread(const std::string& section, const std::string& 
 }
 
 std::vector<std::string> detail::keys_of_type(const optim::OptimizerSpec& spec) {
-  auto keys = set_keys(spec);
+  auto keys = assigned_keys(spec);
   std::erase(keys, "fused");   // has a default
   std::erase(keys, "freeze");  // applies without an optimizer too
   return keys;
 }
 
 std::vector<std::string> detail::keys_of_type(const optim::SchedulerSpec& spec, bool set) {
-  auto keys = set_keys(spec);
+  auto keys = assigned_keys(spec);
   if (set) {
     std::erase(keys, "interval");
     std::erase(keys, "monitor");

@@ -53,7 +53,8 @@ void check_configs(const std::string& of_rank_0, const std::string& other, std::
   if (other == of_rank_0) {
     return;
   }
-  for (const Difference& difference : differences(from_yaml(of_rank_0, "rank 0"), from_yaml(other, "another rank"))) {
+  for (const Difference& difference :
+       find_differences(from_yaml(of_rank_0, "rank 0"), from_yaml(other, "another rank"))) {
     if (!of_process.contains(difference.key)) {
       detail::fail_agreed<ConfigError>(true, "runner.init_distributed", "expected the same config on all ranks, got ",
                                        difference.key, ": ", difference.first, " on rank 0 and ", difference.second,
@@ -135,7 +136,7 @@ void BaseRunner::Setup::agree_on_state() {
   const std::filesystem::path& from = runner_.services().restore.path;
   const auto& train = runner_.state_.train;
   const bool compares = runner_.parallelism().has_same_weights();
-  const auto exposed = compares ? runner_.expose_state(/*writes=*/false) : nullptr;
+  const auto exposed = compares ? runner_.gather_full_state(/*writes=*/false) : nullptr;
   detail::Packer mine;
   mine.text(concat(train.epoch, " ", train.global_step, " ", train.micro_step));
   mine.text(compares ? hash_of(runner_.model_state_dict()) : std::string());

@@ -30,7 +30,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
   Records(runner_).begin();
   runner_.synchronize_counters();
   const auto ranks = gather_rank_states();
-  const auto exposed = runner_.expose_checkpoint(/*writes=*/false);
+  const auto exposed = runner_.gather_checkpoint_state(/*writes=*/false);
   if (!runner_.is_main_process() && !manager.is_collective()) {
     return false;
   }
@@ -203,7 +203,7 @@ void BaseRunner::Saver::save_last() {
 
 void BaseRunner::Saver::save_finished_model() {
   CheckpointManager& manager = runner_.checkpoint_manager();
-  const auto exposed = runner_.expose_checkpoint(/*writes=*/false);
+  const auto exposed = runner_.gather_checkpoint_state(/*writes=*/false);
   if (runner_.results_.latest() != nullptr && (runner_.is_main_process() || manager.is_collective())) {
     if (exports_best()) {
       export_best();

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include <danling/core/detail/suggest.hpp>
-#include <danling/optim/outline.hpp>
+#include <danling/optim/schedule_summary.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include <runner/checks.hpp>
@@ -88,12 +88,12 @@ void TorchRunnerBase::Schedules::check_host_loop() const {
   }
 }
 
-std::optional<optim::ScheduleOutline> TorchRunnerBase::Schedules::outline(const Learner& learner,
+std::optional<optim::ScheduleSummary> TorchRunnerBase::Schedules::outline(const Learner& learner,
                                                                           std::size_t group) const {
   const optim::Scheduler& schedule = *learner.scheduler;
   const auto run = learner.scheduler_by_step ? length_in_steps(learner.name) : length_in_epochs();
   const auto updates = schedule.length() ? schedule.length() : run;
-  return updates && *updates > 0 ? optim::outline(schedule, *updates, group) : std::nullopt;
+  return updates && *updates > 0 ? optim::summarize_schedule(schedule, *updates, group) : std::nullopt;
 }
 
 std::size_t TorchRunnerBase::Schedules::highest_group(const optim::Scheduler& schedule) {
@@ -112,7 +112,7 @@ std::string TorchRunnerBase::Schedules::text(const Learner& learner) const {
   if (const auto outlined = outline(learner, group)) {
     out += concat(" over ", outlined->updates, " ", step, "s, learning rate ", outlined->text(step));
   } else {
-    out += concat(", learning rate ", optim::short_rate(schedule.get_last_lr()[group]), " at first",
+    out += concat(", learning rate ", optim::format_rate(schedule.get_last_lr()[group]), " at first",
                   schedule.requires_metric() ? concat(", then by ", monitor_of(learner.name)) : "");
   }
   return base.size() > 1 ? concat(out, " (the highest of ", base.size(), " groups)") : out;
@@ -130,7 +130,7 @@ void TorchRunnerBase::Checks::log_schedules() const {
       if (outline && outline->highest < 1e-3 * base) {
         runner_.logger().warning(concat(
             schedules.spec_of(learner.name).section, " never reaches a thousandth of the learning rate ",
-            optim::short_rate(base), "; percentile scaling to 0 stays at 0: set scaling: numerical to decay to zero"));
+            optim::format_rate(base), "; percentile scaling to 0 stays at 0: set scaling: numerical to decay to zero"));
       }
     }
   }

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <danling/optim/outline.hpp>
+#include <danling/optim/schedule_summary.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <runner/window_lengths.hpp>
@@ -48,7 +48,7 @@ class TorchRunnerBase::Schedules {
   /// Type of the schedule, with its first, highest and last rate as far as known.
   std::string text(const Learner& learner) const;
   /// The rates of a parameter group over the run; null if they depend on more than the position.
-  std::optional<optim::ScheduleOutline> outline(const Learner& learner, std::size_t group) const;
+  std::optional<optim::ScheduleSummary> outline(const Learner& learner, std::size_t group) const;
   static std::size_t highest_group(const optim::Scheduler& schedule);
 
  private:

@@ -119,7 +119,7 @@ State TorchRunnerBase::ShardStates::of_model(const ModelHandle& handle) const {
     const auto found = trained.find(name);
     at::Tensor own = found == trained.end() ? tensor : found->second;
     if (const State* weights = kept.is_map() ? kept.find(name) : nullptr) {
-      const at::Tensor part = runner_.parallelism().part_of(own, weights->tensor());
+      const at::Tensor part = runner_.parallelism().local_tensor(own, weights->tensor());
       own = part.numel() == own.numel() ? part.reshape(own.sizes()) : part;
     }
     const bool lacks_scalar = tensor.dim() == 0 && own.numel() == 0;  // another rank has it
@@ -152,7 +152,7 @@ void TorchRunnerBase::ShardStates::load_model(const ModelHandle& handle, const S
       values = values.reshape({1}).narrow(0, 0, own.numel());
     }
     if (values.sizes() != own.sizes() && tensor.dim() > 0) {
-      const auto place = runner_.parallelism().place_of(tensor);
+      const auto place = runner_.parallelism().shard_of(tensor);
       check<CheckpointError>(place && values.sizes() == at::IntArrayRef(place->sizes), "runner.load_checkpoint",
                              "expected ", quote(name), " of [", join(own.sizes()), "] or the whole, got [",
                              join(values.sizes()), "]");
@@ -215,7 +215,7 @@ State TorchRunnerBase::ShardStates::named_optimizer(const ModelHandle& handle, c
   }
   const auto part_of = [&](const std::string& name, const at::Tensor& whole) {
     const auto& [parameter, trained] = own.at(name);
-    const auto place = runner_.parallelism().place_of(parameter);
+    const auto place = runner_.parallelism().shard_of(parameter);
     if (!place || whole.dim() == 0 || whole.sizes() != at::IntArrayRef(place->sizes)) {
       return whole;
     }
@@ -320,7 +320,7 @@ const std::map<std::string, TorchRunnerBase::ShardStates::Parts>& TorchRunnerBas
     for (const auto& [model, tensors] : names()) {
       for (const auto& [name, tensor] : tensors) {
         known_[model].emplace(name, true);
-        if (const auto place = runner_.parallelism().place_of(tensor)) {
+        if (const auto place = runner_.parallelism().shard_of(tensor)) {
           parts_[model].emplace(name, Part{*place, place->own});
         }
       }

@@ -22,7 +22,7 @@ class TorchRunnerBase::ShardStates {
 
   /// True when models and optimizers of a sharding Parallelism are currently exposed.
   bool is_exposed() const { return !exposed_.expired(); }
-  /// @param whole  the result of expose_state()
+  /// @param whole  the result of gather_full_state()
   void set_exposed(const std::shared_ptr<void>& whole) { exposed_ = whole; }
 
   /// Rows, slices and stages of this rank, and buffers.
@@ -44,7 +44,7 @@ class TorchRunnerBase::ShardStates {
 
  private:
   struct Part {
-    TensorPlace place;
+    TensorShard place;
     std::vector<std::int64_t> own;  ///< sizes on this rank
   };
   /// Parameters of a model that are shards of a whole, by name.

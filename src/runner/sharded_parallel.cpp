@@ -77,7 +77,7 @@ struct ShardedParallel::Exposed {
   ~Exposed() { owner.states_.clear(); }
   ShardedParallel& owner;
   bool writes;
-  std::vector<std::unique_ptr<ShardedModel::Whole>> models;
+  std::vector<std::unique_ptr<ShardedModel::FullParameters>> models;
 };
 
 ParallelTopology grid_topology(std::int64_t world_size, std::int64_t rank, std::vector<ParallelAxis> axes) {
@@ -134,7 +134,7 @@ AxisPlace ShardedParallel::axis(std::string_view name) const {
 AxisPlace ShardedParallel::data_share() const {
   if (computes_shards()) {
     const Subtree& own = shards_[static_cast<std::size_t>(context_.topology().domain_rank("data"))];
-    return {.rank = own.begin, .size = shards_.back().end, .parts = own.size()};
+    return {.rank = own.begin, .size = shards_.back().end, .num_shares = own.size()};
   }
   return {context_.topology().domain_rank("data"), context_.topology().domain_degree("data")};
 }
@@ -179,7 +179,7 @@ std::optional<std::int64_t> ShardedParallel::generators_from(const State& axes, 
   return std::nullopt;
 }
 
-bool ShardedParallel::reports() const {
+bool ShardedParallel::reports_metrics() const {
   const ParallelTopology& topology = context_.topology();
   const auto is_first = [&](std::string_view axis) { return topology.axis_rank(axis) == 0; };
   return has_last_stage_ && is_first("tensor") && is_first("expert") && is_first("expert_tensor");
@@ -243,7 +243,7 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
   auto sharded = std::make_unique<ShardedModel>(model.module(), context_.group("shard"), options);
   std::set<const c10::TensorImpl*> own;
   for (const auto& [name, parameter] : model.named_parameters()) {
-    const at::Tensor rows = ShardedModel::trained(parameter);
+    const at::Tensor rows = ShardedModel::to_local(parameter);
     trained_[parameter.unsafeGetTensorImpl()] = rows;
     const c10::TensorImpl* const trained = rows.unsafeGetTensorImpl();
     slices_[trained] = parallel::slices_of(parameter);
@@ -289,7 +289,7 @@ void ShardedParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& o
                        "...), got ",
                        optimizer->name(), ", whose update depends on whole parameters");
     for (const at::Tensor& param : params_of(*optimizer)) {
-      check<ConfigError>(ShardedModel::trained(param).is_same(param), "runner.build_optimizer",
+      check<ConfigError>(ShardedModel::to_local(param).is_same(param), "runner.build_optimizer",
                          "expected an optimizer of rows with stack: fsdp, got ", optimizer->name(),
                          " of whole parameters; set optim.type in the config, or build it in an override of "
                          "build_optimizer() from iter_optimizer_named_parameters()");
@@ -299,9 +299,10 @@ void ShardedParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& o
 
 // ---- checkpoints ----------------------------------------------------------------------------------------------------
 
-std::shared_ptr<void> ShardedParallel::expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes) {
+std::shared_ptr<void> ShardedParallel::gather_full_state(const std::vector<const optim::Optimizer*>& optimizers,
+                                                         bool writes) {
   if (auto already = exposed_.lock()) {
-    check<StateError>(!writes || std::static_pointer_cast<Exposed>(already)->writes, "runner.expose_state",
+    check<StateError>(!writes || std::static_pointer_cast<Exposed>(already)->writes, "runner.gather_full_state",
                       "expected whole parameters that keep writes, got ones that are exposed for reading already");
     for (const optim::Optimizer* optimizer : optimizers) {
       if (!writes && !states_.contains(optimizer)) {  // the scope was opened only for parameters
@@ -312,7 +313,7 @@ std::shared_ptr<void> ShardedParallel::expose(const std::vector<const optim::Opt
   }
   auto out = std::make_shared<Exposed>(*this, writes);
   for (const Sharded& sharded : models_) {
-    out->models.push_back(std::make_unique<ShardedModel::Whole>(*sharded.model, writes));
+    out->models.push_back(std::make_unique<ShardedModel::FullParameters>(*sharded.model, writes));
   }
   for (const optim::Optimizer* optimizer : writes ? std::vector<const optim::Optimizer*>() : optimizers) {
     states_[optimizer] = gather_state(*optimizer);
@@ -326,21 +327,21 @@ State ShardedParallel::gather_state(const optim::Optimizer& optimizer) const {
   State state = clone(optimizer.state_dict());
   each_state_tensor(state, params_of(optimizer),
                     [&](std::string_view, const at::Tensor& rows, const at::Tensor& tensor) {
-                      return tensor.sizes() == rows.sizes() ? whole_of(rows, tensor) : tensor;
+                      return tensor.sizes() == rows.sizes() ? full_tensor(rows, tensor) : tensor;
                     });
   return state;
 }
 
 bool ShardedParallel::splits_parameters() const { return !context_.group("shard").alone(); }
 
-at::Tensor ShardedParallel::whole_of(const at::Tensor& trained, const at::Tensor& part) const {
+at::Tensor ShardedParallel::full_tensor(const at::Tensor& trained, const at::Tensor& part) const {
   const auto found = sizes_.find(trained.unsafeGetTensorImpl());
   return found == sizes_.end() || !splits_parameters()
              ? part
              : at::cat(context_.group("shard").all_gather(part)).view(found->second);
 }
 
-at::Tensor ShardedParallel::part_of(const at::Tensor& trained, const at::Tensor& whole) const {
+at::Tensor ShardedParallel::local_tensor(const at::Tensor& trained, const at::Tensor& whole) const {
   const auto found = sizes_.find(trained.unsafeGetTensorImpl());
   if (found == sizes_.end() || !splits_parameters() || whole.sizes() != at::IntArrayRef(found->second)) {
     return whole;
@@ -359,7 +360,7 @@ void ShardedParallel::load_optimizer_state(optim::Optimizer& optimizer, const St
   State own = clone(state);
   each_state_tensor(own, params_of(optimizer),
                     [&](std::string_view key, const at::Tensor& rows, const at::Tensor& tensor) {
-                      return is_number_of_parameter(key) ? tensor : part_of(rows, tensor);
+                      return is_number_of_parameter(key) ? tensor : local_tensor(rows, tensor);
                     });
   optimizer.load_state_dict(own);
 }

@@ -46,8 +46,8 @@ class ShardedParallel : public Parallelism {
   std::uint64_t seed(std::uint64_t run_seed) const override;
   std::optional<std::int64_t> generators_from(const State& axes, std::int64_t ranks) const override;
   /// True on one of the ranks that compute the same samples: on the last stage, the first slice.
-  bool reports() const override;
-  std::int64_t reporting_ranks() const override { return context_.topology().domain_degree("fsdp"); }
+  bool reports_metrics() const override;
+  std::int64_t num_reporting_ranks() const override { return context_.topology().domain_degree("fsdp"); }
   const ParallelContext& context() const { return context_; }
   /// For a pipeline, before data is loaded: sets whether this rank has the first and the last stage. Default: the first
   /// and the last rank have them.
@@ -73,23 +73,23 @@ class ShardedParallel : public Parallelism {
   /// @throws ConfigError for an optimizer over whole parameters, or whose rule needs them
   void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) override;
 
-  std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes) override;
+  std::shared_ptr<void> gather_full_state(const std::vector<const optim::Optimizer*>& optimizers, bool writes) override;
   State optimizer_state(const optim::Optimizer& optimizer) const override;
   void load_optimizer_state(optim::Optimizer& optimizer, const State& state) override;
-  std::optional<TensorPlace> place_of(const at::Tensor& parameter) const override;
-  bool can_expose() const override;
+  std::optional<TensorShard> shard_of(const at::Tensor& parameter) const override;
+  bool can_gather_full_state() const override;
   void parameters_changed() override;
 
   bool splits_parameters() const override;
   bool has_whole_parameters() const override;
-  at::Tensor whole_of(const at::Tensor& trained, const at::Tensor& part) const override;
-  at::Tensor part_of(const at::Tensor& trained, const at::Tensor& whole) const override;
+  at::Tensor full_tensor(const at::Tensor& trained, const at::Tensor& part) const override;
+  at::Tensor local_tensor(const at::Tensor& trained, const at::Tensor& whole) const override;
 
   void begin_step(const WindowPlace& place) override;
   void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                 const BackwardOptions& options) override;
   void end_step(const WindowPlace& place) noexcept override;
-  StepPacket agree(const StepPacket& mine) override;
+  StepPacket exchange_packets(const StepPacket& mine) override;
   void end_shard(optim::Optimizer& optimizer) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void zero_grad(optim::Optimizer& optimizer) override;
@@ -105,7 +105,7 @@ class ShardedParallel : public Parallelism {
   void drop_forward() noexcept override { leave(); }
 
  protected:
-  void follow(const std::vector<std::string>& shares) override;
+  void join_exchange(const std::vector<std::string>& shares) override;
 
  private:
   struct Exposed;

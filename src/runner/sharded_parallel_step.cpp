@@ -59,7 +59,8 @@ void ShardedParallel::announce(bool announces) {
   }
 }
 
-// Ranks that have ended their pass wait in agree(): this exchange finds them; then each collective is announced.
+// Ranks that have ended their pass wait in exchange_packets(): this exchange finds them; then each collective is
+// announced.
 void ShardedParallel::begin_step(const WindowPlace& place) {
   for (Sharded& sharded : models_) {
     if (sharded.of_shards && place.index == 0) {
@@ -93,12 +94,12 @@ void ShardedParallel::backward(const at::Tensor& loss, const at::Tensor& seed, c
 
 void ShardedParallel::end_step(const WindowPlace&) noexcept { leave(); }
 
-void ShardedParallel::follow(const std::vector<std::string>& shares) {
+void ShardedParallel::join_exchange(const std::vector<std::string>& shares) {
   for (const std::string& share : shares) {
     if (is_announcement(share)) {
       const auto space = share.find(' ');
       ShardedModel& model = *models_.at(static_cast<std::size_t>(std::stoul(share))).model;
-      model.follow(share[space + 1], static_cast<std::size_t>(std::stoul(share.substr(space + 3))));
+      model.join_collective(share[space + 1], static_cast<std::size_t>(std::stoul(share.substr(space + 3))));
       return;
     }
   }
@@ -120,20 +121,20 @@ void ShardedParallel::follow_shards(const Group& peers) {
     if (!inside) {
       return;
     }
-    follow(shares);
+    join_exchange(shares);
   }
 }
 
-StepPacket ShardedParallel::agree(const StepPacket& mine) {
+StepPacket ShardedParallel::exchange_packets(const StepPacket& mine) {
   if (computes_shards() && !mine.exhausted && !group().alone()) {
     follow_shards(group());
   }
   StepPacket counted = mine;
-  if (!reports()) {  // another rank has the same samples
+  if (!reports_metrics()) {  // another rank has the same samples
     counted.weight = counted.loss = counted.loss_weight = 0.0;
     counted.unit = 0;
   }
-  const StepPacket all = Parallelism::agree(counted);
+  const StepPacket all = Parallelism::exchange_packets(counted);
   has_ended_ = mine.exhausted && !all.all_ended;
   source_ = all.source;
   return all;
@@ -279,7 +280,7 @@ bool ShardedParallel::begin_forward(bool mine) {
         shares.push_back(message.purpose == Purpose::statistics ? message.body : std::string());
       }
       inside = std::any_of(shares.begin(), shares.end(), is_announcement);
-      follow(shares);
+      join_exchange(shares);
     }
   }
 }

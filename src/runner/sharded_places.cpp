@@ -5,7 +5,7 @@
 
 namespace danling::inline v0::detail {
 
-bool ShardedParallel::can_expose() const {
+bool ShardedParallel::can_gather_full_state() const {
   const ParallelTopology& topology = context_.topology();
   return topology.domain_degree("fsdp") == topology.world_size();
 }
@@ -22,13 +22,13 @@ bool ShardedParallel::has_whole_parameters() const {
   return options_.stage < 3 || !has_rows;
 }
 
-std::optional<TensorPlace> ShardedParallel::place_of(const at::Tensor& parameter) const {
+std::optional<TensorShard> ShardedParallel::shard_of(const at::Tensor& parameter) const {
   const auto slices = parallel::slices_of(parameter);
-  const at::Tensor rows = ShardedModel::trained(parameter);
+  const at::Tensor rows = ShardedModel::to_local(parameter);
   if (parameter.dim() == 0 || (slices.empty() && rows.is_same(parameter))) {
     return std::nullopt;
   }
-  TensorPlace out{parameter.sizes().vec(), std::vector<std::int64_t>(static_cast<std::size_t>(parameter.dim()), 0),
+  TensorShard out{parameter.sizes().vec(), std::vector<std::int64_t>(static_cast<std::size_t>(parameter.dim()), 0),
                   rows.sizes().vec()};
   for (const parallel::Slice& slice : slices) {
     out.sizes[static_cast<std::size_t>(slice.dim)] = slice.size;

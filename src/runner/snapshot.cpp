@@ -140,10 +140,10 @@ void TorchRunnerBase::Snapshot::restore_share(const detail::Measurements& saved)
     own.meters = State(State::Map());
     own.metrics = own.losses = State();
   }
-  const bool same = *saved.shares == place.size && place.parts < place.size;
+  const bool same = *saved.shares == place.size && place.num_shares < place.size;
   if (same && runner_.active_metrics_ != nullptr && !saved.metrics.is_null()) {
     try {
-      own.metrics = runner_.active_metrics_->share_of_state(saved.metrics, place.rank, place.rank + place.parts)
+      own.metrics = runner_.active_metrics_->share_of_state(saved.metrics, place.rank, place.rank + place.num_shares)
                         .value_or(State());
     } catch (const StateError&) {  // `restore` throws it too, and reports it
     }

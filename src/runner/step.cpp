@@ -147,7 +147,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   tape::StepObserver& observer = *tapes_->observing();
   bool runs = false;
   {
-    const tape::Suspended suspended;
+    const tape::NoRecordGuard suspended;
     runs = begin_backward(loss);
   }
   observer.host_call("backward", {loss}, [this, name = learner_->name](const tape::Tensors& now) {
@@ -160,7 +160,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     learner_ = &learners_.front();
   });
   if (!runs) {
-    observer.refuse("a micro-batch has no valid target");
+    observer.mark_unrecordable("a micro-batch has no valid target");
     return;
   }
   observer.begin_backward();

@@ -14,7 +14,7 @@ template <class Tool>
 void check_switch(const std::string& name, const char* key, bool enabled, const Tool& tool,
                   const std::vector<std::string>& changed) {
   if (!enabled && std::find(changed.begin(), changed.end(), name) != changed.end()) {
-    for (const Difference& difference : differences(to_tree(tool), to_tree(Tool()))) {
+    for (const Difference& difference : find_differences(to_tree(tool), to_tree(Tool()))) {
       fail<ConfigError>(where, "expected '", key, "' with '", name, ".", difference.key, "', got none");
     }
   }

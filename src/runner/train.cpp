@@ -200,7 +200,7 @@ void TorchRunnerBase::Training::save_last() {
   }
   const Group& group = runner_.group();
   const auto timeout = group.timeout();
-  if (group.reaches_others()) {
+  if (group.abort_reaches_others()) {
     group.set_timeout(detail::longest_timeout);
   }
   const detail::WatchedSave watched(*runner_.services().progress);

@@ -52,7 +52,7 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
     const OpenStep step =
         runner_.computes_shards_
             ? train_shards(frame, loader)
-            : train(frame, {runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()});
+            : train(frame, {runner_.current_batch(loader), loader.batch_size(), is_last(loader), &loader.info()});
     if (runner_.is_settled()) {  // never inside an accumulation window
       apply_requests(step.agreed);
     }

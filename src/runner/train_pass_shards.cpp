@@ -14,17 +14,17 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   const bool passes_over =
       runner_.loss_policy_ != nullptr && LossPolicy(runner_).passes_over(runner_.state_.train.micro_step);
   OpenStep step = open_step(/*last=*/false);
-  step.shards = loader.num_parts();
+  step.shards = loader.num_shares();
   std::int64_t samples = 0, all_tokens = 0;
   for (;;) {
     frame.begin_batch(loop_.iteration);
-    const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
+    const MicroBatch shard{runner_.current_batch(loader), loader.batch_size(), is_last(loader), &loader.info()};
     frame.data_ready();
     if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_computing(runner_, loop_.iteration);
     }
     const auto [normalizer, tokens] = runner_.count_batch(shard.batch);
-    step.shard = loader.part();
+    step.shard = loader.share_index();
     step.last = shard.last;
     if (!passes_over) {
       if (runner_.loss_policy_ != nullptr) {
@@ -36,7 +36,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     }
     samples += shard.samples;
     all_tokens += tokens;
-    if (loader.is_last_part()) {
+    if (loader.is_last_share()) {
       frame.observe(shard.samples, tokens);
       break;
     }
@@ -58,7 +58,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   }
   end_micro_batch(frame, step);
   if (runner_.callbacks_.has_step_listeners()) {
-    notify_step(frame, step, {runner_.batch_of(loader), samples, step.last, &loader.info()}, all_tokens);
+    notify_step(frame, step, {runner_.current_batch(loader), samples, step.last, &loader.info()}, all_tokens);
   }
   save_and_log(frame, step);
   return step;

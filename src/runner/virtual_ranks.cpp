@@ -26,7 +26,7 @@ VirtualRanks::VirtualRanks(Group group, std::int64_t virtual_ranks, const DdpCon
 
 AxisPlace VirtualRanks::data_share() const {
   const Subtree& own = ranks_[static_cast<std::size_t>(group().rank())];
-  return {.rank = own.begin, .size = ranks_.back().end, .parts = own.size()};
+  return {.rank = own.begin, .size = ranks_.back().end, .num_shares = own.size()};
 }
 
 TreeSum::Options VirtualRanks::options() const {
@@ -64,10 +64,10 @@ void VirtualRanks::begin_step(const WindowPlace& place) {
   }
 }
 
-StepPacket VirtualRanks::agree(const StepPacket& mine) {
+StepPacket VirtualRanks::exchange_packets(const StepPacket& mine) {
   StepPacket packet = mine;
   packet.missing = gradients_ != nullptr && (gradients_->missing_shards() > 0 || gradients_->lacks_any());
-  const StepPacket all = Parallelism::agree(packet);
+  const StepPacket all = Parallelism::exchange_packets(packet);
   any_missing_ = all.missing;
   return all;
 }

@@ -34,7 +34,7 @@ class VirtualRanks : public Parallelism {
   void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) override;
 
   void begin_step(const WindowPlace& place) override;
-  StepPacket agree(const StepPacket& mine) override;
+  StepPacket exchange_packets(const StepPacket& mine) override;
   void end_shard(optim::Optimizer& optimizer) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;

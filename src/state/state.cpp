@@ -144,7 +144,7 @@ std::string difference(const State& a, const State& b, const std::string& path) 
 
 }  // namespace
 
-bool identical(const State& a, const State& b) { return first_difference(a, b).empty(); }
+bool bitwise_equal(const State& a, const State& b) { return first_difference(a, b).empty(); }
 
 std::string first_difference(const State& a, const State& b) { return difference(a, b, ""); }
 

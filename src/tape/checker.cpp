@@ -65,7 +65,7 @@ Checker::Checker(Tape& tape, const Tensors& inputs, const Tensors& buffers)
 }
 
 void Checker::keep() {
-  const Suspended suspended;
+  const NoRecordGuard suspended;
   gradients_.clear();
   gradients_before_.clear();
   parameters_.clear();
@@ -83,8 +83,8 @@ bool Checker::is_fixed(const at::Tensor& held) const {
          std::none_of(changed_.begin(), changed_.end(), [&](const at::Tensor& one) { return one.is_alias_of(held); });
 }
 
-void Checker::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)>, const Life*) {
-  const Suspended suspended;
+void Checker::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)>, const ObjectLifetime*) {
+  const NoRecordGuard suspended;
   const c10::NoGradGuard no_grad;
   for (at::Tensor& tensor : tensors) {
     tensor = tensor.defined() ? tensor.detach().clone() : tensor;
@@ -92,7 +92,9 @@ void Checker::host_call(std::string name, Tensors tensors, std::function<void(co
   seen_.push_back({std::move(name), std::move(tensors)});
 }
 
-void Checker::refuse(std::string reason) { difference_ = difference_.empty() ? std::move(reason) : difference_; }
+void Checker::mark_unrecordable(std::string reason) {
+  difference_ = difference_.empty() ? std::move(reason) : difference_;
+}
 
 void Checker::before_update() { compare_unit(nullptr); }
 

@@ -44,8 +44,8 @@ class Checker final : public StepObserver {
   Checker(Tape& tape, const Tensors& inputs, const Tensors& buffers);
 
   void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                 const Life* life) override;
-  void refuse(std::string reason) override;
+                 const ObjectLifetime* lifetime) override;
+  void mark_unrecordable(std::string reason) override;
   void begin_backward() override {}
   void end_backward() override {}
   void update(std::string name, std::function<void(const Tensors&)> again) override;

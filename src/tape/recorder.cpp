@@ -84,7 +84,7 @@ Recorder::Recorder(const StepTensors& surroundings) {
   for (const at::Tensor& input : surroundings.inputs) {
     for (const at::Tensor& held : surroundings.held) {
       if (is_strided(input) && is_strided(held) && input.is_alias_of(held)) {
-        refuse("a tensor of the batch is memory of the model");
+        mark_unrecordable("a tensor of the batch is memory of the model");
       }
     }
   }
@@ -157,7 +157,7 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
   if (sources != sources_.end() && std::any_of(sources->second.begin(), sources->second.end(), [&](const Source& one) {
         return at_index(recording_.storages, one.storage).origin == Origin::input;
       })) {
-    refuse("it reads memory of a batch tensor's storage outside of the tensor");
+    mark_unrecordable("it reads memory of a batch tensor's storage outside of the tensor");
   }
   // A tensor of the program without a name. Keeps the tensor itself, since it may get other memory.
   note_held(tensor.grad_fn() == nullptr ? tensor : tensor.detach());
@@ -200,7 +200,7 @@ void Recorder::note_read(int storage, const at::Tensor& tensor) {
   const bool found = read.origin == Origin::held && recording_.names[static_cast<std::size_t>(read.source)].empty();
   if ((filled_on_host || found) && !read.content.defined()) {
     const c10::NoGradGuard no_grad;
-    const Suspended suspended;
+    const NoRecordGuard suspended;
     const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
     const auto copy = [](const at::Tensor& of, std::int64_t begin, std::int64_t size) {
       at::Tensor whole = at::empty({0}, of.options().dtype(at::kByte).requires_grad(false));
@@ -214,7 +214,7 @@ void Recorder::note_read(int storage, const at::Tensor& tensor) {
       read.content = copy(all, all.storage_offset() * static_cast<std::int64_t>(all.element_size()), read.bytes);
     }
     if (filled_on_host && !read.content.defined()) {
-      refuse(
+      mark_unrecordable(
           concat("a tensor of ", bytes, " bytes is filled outside of LibTorch's operators in each step; make it once"));
     }
   }
@@ -257,7 +257,7 @@ void Recorder::check_shared(int storage, const at::Tensor& tensor, const Call& c
   for (const Source& other : sources->second) {
     const bool overlaps = own != sources->second.end() && other.begin < own->end && own->begin < other.end;
     if (overlaps && (other.begin != own->begin || other.end != own->end)) {
-      refuse(concat("it writes where two tensors overlap: ", place_of(recording_, call)));
+      mark_unrecordable(concat("it writes where two tensors overlap: ", place_of(recording_, call)));
     }
   }
 }
@@ -265,7 +265,7 @@ void Recorder::check_shared(int storage, const at::Tensor& tensor, const Call& c
 bool Recorder::check_tensor(const at::Tensor& tensor, const Call& call) {
   const char* const kind = unsupported_reason(tensor);
   if (kind != nullptr) {
-    refuse(concat(kind, " in ", place_of(recording_, call)));
+    mark_unrecordable(concat(kind, " in ", place_of(recording_, call)));
   }
   return kind == nullptr;
 }
@@ -276,7 +276,7 @@ int Recorder::value_to_keep(const at::Tensor& tensor, const std::string& place) 
     return -1;
   }
   if (const char* const kind = unsupported_reason(tensor); kind != nullptr) {
-    refuse(concat(kind, " in ", place));
+    mark_unrecordable(concat(kind, " in ", place));
     return -1;
   }
   const int value = value_of(tensor);
@@ -288,7 +288,7 @@ int Recorder::value_to_keep(const at::Tensor& tensor, const std::string& place) 
 
 Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const std::lock_guard lock(mutex_);
-  const Suspended suspended;
+  const NoRecordGuard suspended;
   const auto& schema = op.schema();
   const std::string& name = schema.name();
   Call call{.op = op, .with_gradients = c10::GradMode::is_enabled(), .backward = backward_, .after = after_};
@@ -306,11 +306,12 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   const bool changes_shape = op.hasTag(at::Tag::inplace_view);  // of the tensor, not its content: t_, unsqueeze_
   call.is_view = returns_view || changes_shape || name == "aten::_unsafe_view" || reads_shapes(name);
   if (changes_memory(name)) {
-    refuse(concat("it replaces the memory of a tensor or changes its size: ", place_of(recording_, call)));
+    mark_unrecordable(concat("it replaces the memory of a tensor or changes its size: ", place_of(recording_, call)));
     return call;
   }
   if ((has_tag && !call.guard && !is_index_of_numbers(name, stack)) || reads_on_host(name)) {
-    refuse(concat("the host reads a value, as item() does, or a shape depends on one: ", place_of(recording_, call)));
+    mark_unrecordable(
+        concat("the host reads a value, as item() does, or a shape depends on one: ", place_of(recording_, call)));
     return call;
   }
   bool strided = true;
@@ -364,7 +365,7 @@ bool is_resized(const Call& call, const Argument& result) {
 
 void Recorder::end(Call call, const torch::jit::Stack& stack) {
   const std::lock_guard lock(mutex_);
-  const Suspended suspended;
+  const NoRecordGuard suspended;
   if (!recording_.refusal.empty()) {
     return;
   }
@@ -389,13 +390,13 @@ void Recorder::end(Call call, const torch::jit::Stack& stack) {
       call.results.push_back(argument_of(result));
       const auto* alias = call.op.schema().returns()[i].alias_info();
       if (alias != nullptr && alias->isWrite() && !call.is_view && is_resized(call, call.results.back())) {
-        refuse(concat("an operator resizes its result: ", place_of(recording_, call)));
+        mark_unrecordable(concat("an operator resizes its result: ", place_of(recording_, call)));
       }
       call.guard = call.guard && call.results.back().kind == Argument::Kind::constant;
       if (call.results.back().kind == Argument::Kind::constant && !call.guard &&
           !reads_shapes(call.op.schema().name()) && !result.isNone() &&
           !(result.isList() && result.toListRef().empty())) {
-        refuse(concat("the host reads a value: ", place_of(recording_, call)));
+        mark_unrecordable(concat("the host reads a value: ", place_of(recording_, call)));
       }
     }
   }

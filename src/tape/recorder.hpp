@@ -58,8 +58,8 @@ class Recorder final : public StepObserver {
   Recorder& operator=(const Recorder&) = delete;
 
   void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                 const Life* life) override;
-  void refuse(std::string reason) override;
+                 const ObjectLifetime* lifetime) override;
+  void mark_unrecordable(std::string reason) override;
   void begin_backward() override;
   void end_backward() override;
   void update(std::string name, std::function<void(const Tensors&)> again) override;

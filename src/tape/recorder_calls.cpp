@@ -7,19 +7,19 @@
 
 namespace danling::inline v0::tape {
 
-void Recorder::refuse(std::string reason) {
+void Recorder::mark_unrecordable(std::string reason) {
   if (recording_.refusal.empty()) {
     recording_.refusal = std::move(reason);
   }
 }
 
 void Recorder::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                         const Life* life) {
+                         const ObjectLifetime* lifetime) {
   const std::lock_guard lock(mutex_);
-  const Suspended suspended;
+  const NoRecordGuard suspended;
   HostCall call{.place = recording_.calls.size(), .name = std::move(name), .again = std::move(again)};
-  if (life != nullptr) {
-    call.life = life->watch();
+  if (lifetime != nullptr) {
+    call.lifetime = lifetime->watch();
   }
   for (std::size_t i = 0; i < tensors.size() && recording_.refusal.empty(); ++i) {
     call.values.push_back(value_to_keep(tensors[i], call.name));
@@ -50,7 +50,7 @@ void Recorder::end_backward() {
 /// Records gradients that a backward pass or the program has set. A gradient accumulated in place is the same tensor.
 void Recorder::note_gradients() {
   const std::lock_guard lock(mutex_);
-  const Suspended suspended;
+  const NoRecordGuard suspended;
   HostCall call{.place = recording_.calls.size(), .name = "gradients"};
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
     const at::Tensor& grad = recording_.held[i].grad();
@@ -74,13 +74,13 @@ Recording Recorder::finish(const Tensors& outputs) {
   for (std::size_t i = 0; i < memory_.size(); ++i) {
     const at::Tensor& held = recording_.held[i];
     if (memory_[i] != nullptr && (memory_[i] != held.const_data_ptr() || !(layout_of(held) == recording_.layouts[i]))) {
-      refuse(concat("it replaces the memory of ",
-                    recording_.names[i].empty() ? "a tensor of the program" : recording_.names[i]));
+      mark_unrecordable(concat("it replaces the memory of ",
+                               recording_.names[i].empty() ? "a tensor of the program" : recording_.names[i]));
     }
   }
   for (const HostCall& call : recording_.host_calls) {
-    if (call.life && call.life->expired()) {
-      refuse(concat(call.name, " exists only during the step"));
+    if (call.lifetime && call.lifetime->expired()) {
+      mark_unrecordable(concat(call.name, " exists only during the step"));
     }
   }
   for (std::size_t i = 0; i < outputs.size() && recording_.refusal.empty(); ++i) {
@@ -88,7 +88,7 @@ Recording Recorder::finish(const Tensors& outputs) {
   }
   for (const auto& [input, gradient] : input_gradients_) {
     if (!input.grad().is_same(gradient)) {
-      refuse(concat("a tensor ", text_of(layout_of(input)), " of the batch gets a gradient"));
+      mark_unrecordable(concat("a tensor ", text_of(layout_of(input)), " of the batch gets a gradient"));
     }
   }
   return std::move(recording_);

@@ -84,7 +84,7 @@ struct Call {
 struct HostCall {
   std::size_t place = 0;  ///< number of calls before it
   std::string name;
-  std::optional<std::weak_ptr<void>> life = {};  ///< of the object that the function changes
+  std::optional<std::weak_ptr<void>> lifetime = {};  ///< of the object that the function changes
   std::vector<int> values = {};
   std::function<void(const Tensors&)> again = {};
   std::vector<std::pair<int, int>> gradients = {};  ///< held tensor, and value or -1

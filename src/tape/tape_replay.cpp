@@ -79,7 +79,7 @@ std::string Tape::misfit() const {
     }
   }
   for (const HostCall& call : recording_.host_calls) {
-    if (call.life && call.life->expired()) {
+    if (call.lifetime && call.lifetime->expired()) {
       return concat("the object of \"", call.name, "\" no longer exists: a meter or metric was recreated");
     }
   }

@@ -41,7 +41,7 @@ CurveBucket& bucket_at(std::vector<CurveBucket>& buckets, std::int64_t index) {
   return *at;
 }
 
-void double_width(Curve& curve) {
+void double_width(MetricCurve& curve) {
   curve.width *= 2;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < curve.buckets.size(); ++i) {
@@ -67,7 +67,7 @@ double CurveBucket::mean() const {
   return mean >= lowest.value ? std::min(mean, highest.value) : lowest.value;
 }
 
-void Curve::add(CurvePoint point, std::size_t max_buckets) {
+void MetricCurve::add(CurvePoint point, std::size_t max_buckets) {
   const auto step = static_cast<std::int64_t>(point.step);
   // Most points belong to the last bucket, and this multiplication is faster than a division.
   const bool in_last =
@@ -92,7 +92,7 @@ void Curve::add(CurvePoint point, std::size_t max_buckets) {
   }
 }
 
-void Curve::append(const Curve& other, std::size_t max_buckets) {
+void MetricCurve::append(const MetricCurve& other, std::size_t max_buckets) {
   if (other.count == 0) {
     return;
   }

@@ -25,7 +25,7 @@ class CurveLines {
   /// Appends the curves of `other`, which read the following text.
   void append(const CurveLines& other);
 
-  std::vector<Curve> curves;
+  std::vector<MetricCurve> curves;
   std::uint64_t lines = 0;
   std::uint64_t damaged = 0;
   std::vector<DamagedLine> damaged_lines;

@@ -210,7 +210,7 @@ bool MetricsReader::update() {
   return changed || content_->lines != lines_before;
 }
 
-const std::vector<Curve>& MetricsReader::curves() const { return content_->curves; }
+const std::vector<MetricCurve>& MetricsReader::curves() const { return content_->curves; }
 std::uint64_t MetricsReader::lines() const { return content_->lines; }
 std::uint64_t MetricsReader::damaged() const { return content_->damaged; }
 const std::vector<DamagedLine>& MetricsReader::damaged_lines() const { return content_->damaged_lines; }

@@ -14,7 +14,7 @@ std::string key_of(const std::string& split, bool trains) { return (trains ? "tr
 
 }  // namespace
 
-void Pace::add(double units, double seconds) {
+void RateEstimator::add(double units, double seconds) {
   recent_units_ += units;
   recent_seconds_ += seconds;
   if (recent_seconds_ >= past_seconds_) {
@@ -23,7 +23,7 @@ void Pace::add(double units, double seconds) {
   }
 }
 
-std::optional<double> Pace::per_unit(double more_units, double more_seconds) const {
+std::optional<double> RateEstimator::per_unit(double more_units, double more_seconds) const {
   const double units = past_units_ + recent_units_ + more_units;
   if (units <= 0) {
     return std::nullopt;
@@ -78,7 +78,7 @@ std::optional<double> RunClock::pass_left(std::int64_t done, Clock::time_point n
   }
   const auto steps = static_cast<double>(std::max<std::int64_t>(done - pass_->done, 0));
   const auto known = passes_.find(pass_->key);
-  const Pace pace = known == passes_.end() ? Pace() : known->second;
+  const RateEstimator pace = known == passes_.end() ? RateEstimator() : known->second;
   const auto per_step = pace.per_unit(steps, steps > 0 ? clock_seconds(pass_->time, now) : 0.0);
   if (!per_step) {
     return std::nullopt;

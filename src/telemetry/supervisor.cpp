@@ -169,7 +169,7 @@ void Supervision::wait(milliseconds time) {
 }
 
 int Supervision::run_once() {
-  ChildOptions child_options{.where = supervisor_where, .program = options_.program};
+  ChildProcessOptions child_options{.where = supervisor_where, .program = options_.program};
   if (private_) {
     private_->clear();
     child_options.variables = {concat("DANLING_HEARTBEATS=", private_->path().string()),
@@ -185,7 +185,7 @@ int Supervision::run_once() {
   while (!ended) {
     wait(turn());
     take_signals(&child);
-    ended = child.notice_end();
+    ended = child.poll_exit();
     watch_.look();
     if (!ended) {
       notice_hang(child);

@@ -99,11 +99,11 @@ std::string RunDirectory::lineage() const {
   return name;
 }
 
-LockFacts RunDirectory::lock() const {
-  LockFacts out;
+LockInfo RunDirectory::lock() const {
+  LockInfo out;
   const int file = ::open((dir_ / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
-    out.state = errno == ENOENT ? LockFacts::State::free : LockFacts::State::unknown;
+    out.state = errno == ENOENT ? LockInfo::State::free : LockInfo::State::unknown;
     return out;
   }
   const std::string text = detail::read_lock_text(file);
@@ -115,9 +115,9 @@ LockFacts RunDirectory::lock() const {
   while ((status = ::flock(file, LOCK_SH | LOCK_NB)) != 0 && errno == EINTR) {
   }
   // On a file system without locks (ENOLCK, ENOTSUP) the state is unknown.
-  out.state = status == 0            ? LockFacts::State::free
-              : errno == EWOULDBLOCK ? LockFacts::State::held
-                                     : LockFacts::State::unknown;
+  out.state = status == 0            ? LockInfo::State::free
+              : errno == EWOULDBLOCK ? LockInfo::State::held
+                                     : LockInfo::State::unknown;
   ::close(file);
   return out;
 }
@@ -178,7 +178,7 @@ std::uint64_t RunDirectory::bytes() const {
   return out;
 }
 
-RunHold::RunHold(const fs::path& dir) : file_(::open((dir / ".lock").c_str(), O_RDONLY | O_CLOEXEC)) {
+RunLock::RunLock(const fs::path& dir) : file_(::open((dir / ".lock").c_str(), O_RDONLY | O_CLOEXEC)) {
   const bool missing = file_ < 0 && errno == ENOENT;
   check<Error>(file_ >= 0 || missing, "runs.hold", "expected to open ", quote((dir / ".lock").string()), ", got ",
                quote(std::strerror(errno)));
@@ -191,15 +191,15 @@ RunHold::RunHold(const fs::path& dir) : file_(::open((dir / ".lock").c_str(), O_
   }
 }
 
-RunHold::~RunHold() {
+RunLock::~RunLock() {
   if (file_ >= 0) {
     ::close(file_);
   }
 }
 
-std::string run_status(const LockFacts& lock, const Fact<StoredSummary>& summary,
-                       const Fact<MetricsPosition>& last_line) {
-  if (lock.state == LockFacts::State::held) {
+std::string run_status(const LockInfo& lock, const ReadResult<StoredSummary>& summary,
+                       const ReadResult<MetricsPosition>& last_line) {
+  if (lock.state == LockInfo::State::held) {
     return "running";
   }
   if (!summary) {

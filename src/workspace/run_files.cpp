@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Fact<std::string> text_of(const fs::path& path) {
+ReadResult<std::string> text_of(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     return {{}, concat("no file ", quote(path.string()))};
@@ -31,7 +31,7 @@ Fact<std::string> text_of(const fs::path& path) {
   }
 }
 
-Fact<Json> json_in(const fs::path& path) {
+ReadResult<Json> json_in(const fs::path& path) {
   auto text = text_of(path);
   if (!text) {
     return {{}, std::move(text.problem)};
@@ -108,7 +108,7 @@ Result result_of(const Json& json) {
   return out;
 }
 
-Fact<NumberedResult> row_in(const fs::path& path) {
+ReadResult<NumberedResult> row_in(const fs::path& path) {
   auto json = json_in(path);
   if (!json) {
     return {{}, std::move(json.problem)};
@@ -139,7 +139,7 @@ const char* file_of(RunDirectory::ConfigText which) {
   }
 }
 
-Fact<ConfigTree> tree_in(const fs::path& path, const Fact<std::string>& text) {
+ReadResult<ConfigTree> tree_in(const fs::path& path, const ReadResult<std::string>& text) {
   if (!text) {
     return {{}, text.problem};
   }
@@ -164,15 +164,15 @@ std::string string_at(const ConfigTree& tree, const char* key) {
 
 }  // namespace
 
-Fact<std::string> RunDirectory::config_text(ConfigText which) const {
+ReadResult<std::string> RunDirectory::config_text(ConfigText which) const {
   return text_of(dir_ / "metadata" / file_of(which));
 }
 
-Fact<ConfigTree> RunDirectory::config(ConfigText which) const {
+ReadResult<ConfigTree> RunDirectory::config(ConfigText which) const {
   return tree_in(dir_ / "metadata" / file_of(which), config_text(which));
 }
 
-Fact<StoredIdentity> RunDirectory::code_identity(bool with_diff) const {
+ReadResult<StoredIdentity> RunDirectory::code_identity(bool with_diff) const {
   const auto path = dir_ / "metadata" / "git.yaml";
   const auto tree = tree_in(path, text_of(path));
   if (!tree) {
@@ -194,7 +194,7 @@ Fact<StoredIdentity> RunDirectory::code_identity(bool with_diff) const {
   return {std::move(out), {}};
 }
 
-Fact<std::vector<NumberedResult>> RunDirectory::results() const {
+ReadResult<std::vector<NumberedResult>> RunDirectory::results() const {
   const auto path = dir_ / "results.json";
   const auto json = json_in(path);
   if (!json) {
@@ -216,10 +216,10 @@ Fact<std::vector<NumberedResult>> RunDirectory::results() const {
   return {std::move(out), {}};
 }
 
-Fact<NumberedResult> RunDirectory::latest() const { return row_in(dir_ / "latest.json"); }
-Fact<NumberedResult> RunDirectory::best() const { return row_in(dir_ / "best.json"); }
+ReadResult<NumberedResult> RunDirectory::latest() const { return row_in(dir_ / "latest.json"); }
+ReadResult<NumberedResult> RunDirectory::best() const { return row_in(dir_ / "best.json"); }
 
-Fact<StoredSummary> RunDirectory::summary() const {
+ReadResult<StoredSummary> RunDirectory::summary() const {
   const auto json = json_in(dir_ / "summary.json");
   if (!json) {
     return {{}, json.problem};
@@ -253,7 +253,7 @@ Fact<StoredSummary> RunDirectory::summary() const {
   return {std::move(out), {}};
 }
 
-Fact<MetricsPosition> RunDirectory::last_line() const {
+ReadResult<MetricsPosition> RunDirectory::last_line() const {
   const auto path = dir_ / "metrics.jsonl";
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat facts{};

@@ -142,7 +142,7 @@ TEST_CASE("load_pretrained: a misfit is one error with names and counts, and cha
         "got 1 missing (norm.bias); 6 unexpected (fc.weight, fc.bias, a, b and 2 more); 2 of another shape "
         "(norm.running_mean is Float [3] here and an integer there, head.weight is Float [4, 3] here and Float [5, 3] "
         "there); rename them, choose others by `key`, or set strict to false to leave those as they are");
-  CHECK(danling::identical(own, net()));
+  CHECK(danling::bitwise_equal(own, net()));
 }
 
 TEST_CASE("load_pretrained: without strict it loads what matches and reports the rest", "[checkpoint][pretrained]") {
@@ -218,7 +218,7 @@ TEST_CASE("load_pretrained: types are converted, but complex numbers do not beco
   for (const auto dtype : {at::kHalf, at::kBFloat16, at::kDouble, at::kLong}) {
     given["w"] = at::full({2}, 3.0, at::TensorOptions().dtype(dtype));
     danling::load_pretrained(own, given);
-    CHECK(danling::identical(own.at("w"), State(at::full({2}, 3.0))));
+    CHECK(danling::bitwise_equal(own.at("w"), State(at::full({2}, 3.0))));
     own["w"].tensor().zero_();
   }
   given["w"] = at::complex(at::ones({2}), at::ones({2}));

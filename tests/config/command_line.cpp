@@ -191,9 +191,9 @@ Not available in this release: only the default value is accepted
 
 TEST_CASE("apply: one key, under the name of its origin", "[config]") {
   SampleConfig config;
-  danling::apply(config, "betas", "0.5,0.6");
+  danling::set_option(config, "betas", "0.5,0.6");
   CHECK(config.betas == std::vector<double>{0.5, 0.6});
-  CHECK(error_of<ConfigError>([&] { danling::apply(config, "lr", "x", "the sweep"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(config, "lr", "x", "the sweep"); }) ==
         "[config.parse] expected a number for 'lr', got 'x' (the sweep)");
 }
 
@@ -218,10 +218,10 @@ TEST_CASE("fields: names that cannot work are refused", "[config]") {
         "[config.parse] expected no field named 'help', which is an option of the command line");
   TwiceConfig twice;
   twice.name = "a";
-  CHECK(error_of<ConfigError>([&] { danling::apply(twice, "a", "1"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(twice, "a", "1"); }) ==
         "[config.fields] expected each field once, got 'a' twice");
   twice.name = "a.b";
-  CHECK(error_of<ConfigError>([&] { danling::apply(twice, "a", "1"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(twice, "a", "1"); }) ==
         "[config.fields] expected a field name of letters, digits and underscores, got 'a.b'");
 }
 

@@ -62,7 +62,7 @@ struct Options {
   }
 };
 
-struct NamedOptions : Options {
+struct MetricFuncOptions : Options {
   std::map<std::string, Options> names = {};
   void fields(Fields& f) {
     Options::fields(f);
@@ -71,7 +71,7 @@ struct NamedOptions : Options {
 };
 
 struct Program : danling::Config {
-  NamedOptions optim;
+  MetricFuncOptions optim;
   void fields(Fields& f) override {
     static const ReservedKey cloud = {
         "cloud", ConfigTree::Map{{"live", false}, {"site", ConfigTree()}, {"limits", ConfigTree::Map{{"hours", 2.5}}}},
@@ -89,26 +89,26 @@ TEST_CASE("Fields: an aggregate that lists its fields is a section, alone and in
   CHECK(alone.betas == std::pair(0.8, 0.1));
   CHECK(danling::to_yaml(danling::to_tree(alone)) ==
         "lr: 0.5\nbetas: [0.8, 0.1]\ntype: null\ncount: 7\nrules:\n- pattern: bias\n");
-  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "lrr", "3"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(alone, "lrr", "3"); }) ==
         "[config.parse] expected a known key, got 'lrr' (command line); did you mean 'lr'?");
-  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(alone, "betas", "0.9"); }) ==
         "[config.parse] expected a list of two numbers or null for 'betas', got a list of 1 (command line)");
-  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9,2"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(alone, "betas", "0.9,2"); }) ==
         "[config.parse] expected a value from 0 to 1 for 'betas', got 2.0 (command line)");
-  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9,x"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(alone, "betas", "0.9,x"); }) ==
         "[config.parse] expected a list of two numbers or null for 'betas', got 'x' in the list (command line)");
   CHECK(error_of<ConfigError>([&] { danling::load_text(alone, "betas: 0.9", "a.yaml"); }) ==
         "[config.parse] expected a list of two numbers or null for 'betas', got '0.9' (file 'a.yaml', line 1)");
-  danling::apply(alone, "betas", "null");
+  danling::set_option(alone, "betas", "null");
   CHECK_FALSE(alone.betas);
 
   Program program;
-  danling::apply(program, "optim.critic.rules", "[{pattern: head, lr: 2}]");
+  danling::set_option(program, "optim.critic.rules", "[{pattern: head, lr: 2}]");
   CHECK(program.optim.names.at("critic").rules[0].lr == 2.0);
 }
 
 TEST_CASE("inherit: options that are unset come from the other section, by name", "[config]") {
-  NamedOptions common;
+  MetricFuncOptions common;
   common.lr = 0.5;
   common.betas = {0.8, 0.9};
   common.count = 9;
@@ -147,7 +147,7 @@ struct Post : danling::Config {
 TEST_CASE("Fields: enums by their names and other types by their text are read, saved and shown", "[config]") {
   Parcel parcel;
   CHECK(danling::to_yaml(danling::to_tree(parcel)) == "colour: green\nribbon: null\nprice: EUR2.5\nlimit: null\n");
-  CHECK(danling::canonical(parcel) == "colour: green\nprice: EUR2.5\n");
+  CHECK(danling::canonical_yaml(parcel) == "colour: green\nprice: EUR2.5\n");
   danling::load_text(parcel, "{colour: RED, ribbon: Green, price: EUR3, limit: EUR4.5}\n", "a.yaml");
   CHECK(parcel.colour == Colour::red);
   CHECK(parcel.ribbon == Colour::green);
@@ -156,11 +156,11 @@ TEST_CASE("Fields: enums by their names and other types by their text are read, 
   Parcel again;
   danling::from_tree(again, danling::to_tree(parcel));
   CHECK(danling::to_yaml(danling::to_tree(again)) == "colour: red\nribbon: green\nprice: EUR3.0\nlimit: EUR4.5\n");
-  danling::apply(parcel, "ribbon", "None");
+  danling::set_option(parcel, "ribbon", "None");
   CHECK(parcel.ribbon == Colour::none);  // its own name, not null
-  danling::apply(parcel, "ribbon", "null");
+  danling::set_option(parcel, "ribbon", "null");
   CHECK_FALSE(parcel.ribbon);
-  danling::apply(parcel, "limit", "none");
+  danling::set_option(parcel, "limit", "none");
   CHECK_FALSE(parcel.limit);
   danling::inherit(parcel, again);
   CHECK(parcel.colour == Colour::red);
@@ -201,7 +201,7 @@ TEST_CASE("reserved: a section of keys is saved and accepted with its defaults, 
   danling::load_text(program, saved, "a.yaml");
   danling::load_text(program, "cloud:\n", "a.yaml");
   danling::load_text(program, "cloud: {limits: {hours: 2.50}, live: no}\n", "a.yaml");
-  CHECK(danling::canonical(program) == "optim:\n  count: 3\n");
+  CHECK(danling::canonical_yaml(program) == "optim:\n  count: 3\n");
 
   const auto message = [&](const char* yaml) {
     return error_of<ConfigError>([&] { danling::load_text(program, yaml, "a.yaml"); });

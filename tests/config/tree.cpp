@@ -95,7 +95,7 @@ TEST_CASE("from_tree: gives back what to_tree took, also through another tree ty
   using Copy = danling::Tree<int*>;
   const auto copied = danling::convert_tree<Copy>(danling::to_tree(config));
   danling::from_tree(other, danling::convert_tree<ConfigTree>(copied));
-  CHECK(danling::differences(danling::to_tree(config), danling::to_tree(other)).empty());
+  CHECK(danling::find_differences(danling::to_tree(config), danling::to_tree(other)).empty());
 
   ConfigTree tree;
   tree["epochs"] = "three";
@@ -108,7 +108,7 @@ TEST_CASE("canonical: sorted semantic content only", "[config]") {
   config.mode = "quick";
   config.data.root = "elsewhere";
   config.data.parts["train"].width = 2;
-  CHECK(danling::canonical(config) == R"(betas: [0.9, 0.999]
+  CHECK(danling::canonical_yaml(config) == R"(betas: [0.9, 0.999]
 count: 5
 data:
   train:
@@ -155,10 +155,10 @@ TEST_CASE("changed: only what differs from the defaults", "[config]") {
   SampleConfig config;
   config.data.root = "elsewhere";
   config.clip = 2.0;
-  CHECK(danling::to_yaml(danling::changed(danling::to_tree(config), danling::to_tree(SampleConfig()))) ==
+  CHECK(danling::to_yaml(danling::changed_entries(danling::to_tree(config), danling::to_tree(SampleConfig()))) ==
         "clip: 2.0\ndata:\n  root: elsewhere\n");
-  CHECK(danling::to_yaml(danling::changed(danling::to_tree(SampleConfig()), danling::to_tree(SampleConfig()))) ==
-        "{}\n");
+  CHECK(danling::to_yaml(
+            danling::changed_entries(danling::to_tree(SampleConfig()), danling::to_tree(SampleConfig()))) == "{}\n");
 }
 
 TEST_CASE("differences: names each key with both values", "[config]") {
@@ -168,12 +168,12 @@ TEST_CASE("differences: names each key with both values", "[config]") {
   second.tag = "b";
   first.steps = 7;
   first.epochs = 100;  // not semantic
-  const auto found = danling::differences(danling::semantic_tree(first), danling::semantic_tree(second));
+  const auto found = danling::find_differences(danling::semantic_tree(first), danling::semantic_tree(second));
   CHECK(danling::describe(found, "in the checkpoint", "here") ==
         "  lr: 0.001 in the checkpoint, 0.5 here\n"
         "  steps: 7 in the checkpoint, not set here\n"
         "  tag: not set in the checkpoint, b here\n");
-  CHECK(danling::differences(danling::to_tree(first), danling::to_tree(first)).empty());
+  CHECK(danling::find_differences(danling::to_tree(first), danling::to_tree(first)).empty());
 }
 
 TEST_CASE("validate: values set by the program are checked like those of a file", "[config]") {
@@ -199,7 +199,7 @@ TEST_CASE("StoredConfig: keeps the whole config, and refuses a reference to its 
   CHECK(stored.as<danling_test::LargerConfig>().extra == 2);
   CHECK(&stored.as<SampleConfig>() == &stored.get());
   CHECK(danling::to_yaml(danling::to_tree(stored.get())) == danling::to_yaml(danling::to_tree(larger)));
-  CHECK(danling::canonical(stored.defaults()) == danling::canonical(danling_test::LargerConfig()));
+  CHECK(danling::canonical_yaml(stored.defaults()) == danling::canonical_yaml(danling_test::LargerConfig()));
 
   const SampleConfig& base = larger;
   CHECK(error_of<ConfigError>([&] { danling::StoredConfig<danling::Config> sliced(base); }) ==
@@ -220,18 +220,18 @@ TEST_CASE("ConfigTree: a field of any mapping, which sources add to, is kept wit
   CHECK(danling::to_tree(config).at("engine").is_null());
   danling::load_text(config, "engine: {size: 5e8, name: '1', deep: {a: true, b: [1, 2.5]}}", "a.yaml");
   danling::load_text(config, "motor: {deep: {a: null, c: 3}}", "b.yaml");
-  danling::apply(config, "engine.deep.d.e", "4");
+  danling::set_option(config, "engine.deep.d.e", "4");
   CHECK(danling::to_yaml(danling::to_tree(config)) ==
         "engine:\n  size: 5.0e+08\n  name: '1'\n  deep:\n    a: null\n    b: [1, 2.5]\n    c: 3\n    d:\n      e: 4\n");
   OpenConfig read;
   danling::from_tree(read, danling::to_tree(config));
-  CHECK(danling::canonical(read) == danling::canonical(config));
+  CHECK(danling::canonical_yaml(read) == danling::canonical_yaml(config));
   CHECK(danling::config_id(OpenConfig()) != danling::config_id(config));
   danling::load_text(read, "engine: file.json", "c.yaml");
   CHECK(read.engine.string() == "file.json");
   CHECK(error_of<ConfigError>([&] { danling::load_text(read, "engine: [1]", "d.yaml"); }) ==
         "[config.parse] expected a mapping, text or null for 'engine', got a list (file 'd.yaml', line 1)");
-  CHECK(error_of<ConfigError>([&] { danling::apply(read, "engine.size", "1"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(read, "engine.size", "1"); }) ==
         "[config.parse] expected a mapping for 'engine' with the key 'size', got file.json (command line)");
 }
 

@@ -73,7 +73,7 @@ struct Raws {
 struct Noisy {
   std::int64_t size() const { return 4; }
   Word get(std::int64_t index, const danling::data::SampleInfo& info) const {
-    return {std::to_string(index) + ":" + std::to_string(info.random().below(1'000'000))};
+    return {std::to_string(index) + ":" + std::to_string(info.random().randint(1'000'000))};
   }
 };
 
@@ -144,11 +144,11 @@ TEST_CASE("map: the function sees every sample, and collate, keys and defaults s
 
 TEST_CASE("map: random numbers are those of the loader's record, below subsets and above", "[data]") {
   const auto draw = [](Word word, const data::SampleInfo& info) {
-    return Word{word.text + ":" + std::to_string(info.random().below(1'000'000))};
+    return Word{word.text + ":" + std::to_string(info.random().randint(1'000'000))};
   };
   const auto mapped = data::make_dataset(data::map(Dictionary(), draw));
   const auto expected = [](std::int64_t record) {
-    return ":" + std::to_string(data::Random(data::RandomKey::of(3).fold_in(std::uint64_t(record))).below(1'000'000));
+    return ":" + std::to_string(data::Random(data::RandomKey::of(3).fold_in(std::uint64_t(record))).randint(1'000'000));
   };
   CHECK(mapped->read(Indices{4, 1}, info_of({4, 1})).texts == Texts{"a4" + expected(4), "a1" + expected(1)});
   const auto part = data::subset(mapped, {4, 2});
@@ -157,7 +157,7 @@ TEST_CASE("map: random numbers are those of the loader's record, below subsets a
   // The upper function draws from a key that its layer is folded into.
   const auto above = data::RandomKey::of(3).fold_in((std::uint64_t{3} << 62) | 1).fold_in(2);
   CHECK(twice->read(Indices{2}, info_of({2})).texts ==
-        Texts{"a2" + expected(2) + ":" + std::to_string(data::Random(above).below(1'000'000))});
+        Texts{"a2" + expected(2) + ":" + std::to_string(data::Random(above).randint(1'000'000))});
 }
 
 TEST_CASE("map_batches: whole batches of datasets change, with what they are", "[data]") {
@@ -200,16 +200,16 @@ TEST_CASE("concat: random batches equal those of the parts in one tensor", "[dat
   for (int round = 0; round < 50; ++round) {
     std::vector<std::shared_ptr<data::Dataset<Batch>>> parts;
     std::int64_t size = 0;
-    for (std::int64_t i = random.below(5); i >= 0; --i) {
-      const std::int64_t end = size + random.below(20);
+    for (std::int64_t i = random.randint(5); i >= 0; --i) {
+      const std::int64_t end = size + random.randint(20);
       parts.push_back(numbers(size, end));
       size = end;
     }
     const auto whole = data::concat(parts);
     REQUIRE(whole.size() == size);
     Indices asked;
-    for (std::int64_t i = size > 0 ? random.below(40) : 0; i > 0; --i) {
-      asked.push_back(random.below(size));
+    for (std::int64_t i = size > 0 ? random.randint(40) : 0; i > 0; --i) {
+      asked.push_back(random.randint(size));
     }
     if (!asked.empty()) {
       const Batch batch = whole.get_batch(asked, info_of(asked));
@@ -224,7 +224,7 @@ TEST_CASE("concat: the parts are told which samples theirs are", "[data]") {
   // Batches of Words are merged by the user's function.
   const auto whole = data::concat(noisy, data::make_dataset(Dictionary()), noisy);
   const auto drawn = [](std::int64_t record) {
-    return std::to_string(data::Random(data::RandomKey::of(3).fold_in(std::uint64_t(record))).below(1'000'000));
+    return std::to_string(data::Random(data::RandomKey::of(3).fold_in(std::uint64_t(record))).randint(1'000'000));
   };
   const Indices asked = {12, 5, 1, 9};
   CHECK(whole.get_batch(asked, info_of(asked)).texts ==
@@ -326,7 +326,7 @@ TEST_CASE("filter_indices: a subset of any dataset, without reading", "[data]") 
 
 TEST_CASE("Combinators: a loader with workers gives what the calling thread gives", "[data]") {
   const auto draw = [](Word word, const data::SampleInfo& info) {
-    return Word{word.text + std::to_string(info.random().below(1000))};
+    return Word{word.text + std::to_string(info.random().randint(1000))};
   };
   const auto load = [&](std::int64_t num_workers) {
     auto kept = data::filter(Dictionary{"w", 300}, [](const Word& word) { return word.text.back() != '7'; });

@@ -154,7 +154,7 @@ TEST_CASE("Compositions: split, then augment the training part alone", "[data]")
   const auto parts = data::random_split(rows(10), {0.7, 0.3}, 0);
   data::SplitMap<data::Source<Batch>> datasets;
   datasets["train"] = data::map(parts[0], [](Sample sample, const data::SampleInfo& info) {
-    sample.input = sample.input + 100 * (1 + info.random().below(5));
+    sample.input = sample.input + 100 * (1 + info.random().randint(5));
     return sample;
   });
   datasets["val"] = parts[1];
@@ -186,7 +186,7 @@ TEST_CASE("Compositions: mapping a dataset in memory leaves its tensors as they 
 
 TEST_CASE("Compositions: map and filter over the bundled digits", "[data]") {
   const auto digits =
-      data::mnist(std::filesystem::path(DANLING_SOURCE_DIR) / "examples" / "mnist" / "data", data::Part::train);
+      data::mnist(std::filesystem::path(DANLING_SOURCE_DIR) / "examples" / "mnist" / "data", data::DatasetSplit::train);
   const auto threes = data::filter(digits, [](const Sample& sample) { return number(sample.target) == 3; });
   CHECK(threes.size() == 147);  // tests/golden/data_digits.py
   CHECK(threes.train());

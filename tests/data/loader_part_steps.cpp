@@ -31,10 +31,10 @@ TEST_CASE("Loader: four shares on three processes", "[data]") {
       CHECK(loader.length() == (shard.rank == 0 ? 4 : 3));
       loader.start_epoch(0);
       for (std::int64_t step = 0; step < 3; ++step) {
-        for (std::int64_t part = 0; part < shard.parts; ++part) {
+        for (std::int64_t part = 0; part < shard.num_shares; ++part) {
           REQUIRE(loader.next());
           CHECK(loader.batch().values == counting(2, step * 8 + (shard.rank + part) * 2));
-          CHECK(loader.part() == part);
+          CHECK(loader.share_index() == part);
         }
       }
       states.push_back(loader.state_dict());
@@ -42,7 +42,7 @@ TEST_CASE("Loader: four shares on three processes", "[data]") {
       REQUIRE(loader.next() == (shard.rank == 0));
       if (shard.rank == 0) {
         CHECK(loader.batch().values == Numbers{24});
-        CHECK(loader.num_parts() == 2);
+        CHECK(loader.num_shares() == 2);
         CHECK_FALSE(loader.is_last());
         REQUIRE(loader.next());
         CHECK(loader.batch().values == Numbers{25});
@@ -61,7 +61,7 @@ TEST_CASE("Loader: four shares on three processes", "[data]") {
     REQUIRE(alone.next());
   }
   CHECK(alone.position() == 3);
-  CHECK(alone.num_parts() == 3);
+  CHECK(alone.num_shares() == 3);
   CHECK(alone.global_batch_size() == 3);
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("Loader: an error in one part comes before the first part of its step,
       if (stream) {
         source = std::make_shared<Counting>(24, meet);
       }
-      Loader loader(source, {.batch_size = 2, .num_workers = workers, .shard = {.world_size = 4, .parts = 4}});
+      Loader loader(source, {.batch_size = 2, .num_workers = workers, .shard = {.world_size = 4, .num_shares = 4}});
       loader.start_epoch(0);
       Numbers seen;
       std::vector<std::string> errors;
@@ -106,8 +106,9 @@ TEST_CASE("Loader: an error in one part comes before the first part of its step,
 
 TEST_CASE("Loader: a visit that keeps the position begins between global batches", "[data]") {
   for (const std::int64_t workers : {0, 2}) {
-    Loader loader(std::make_shared<Computed>(24),
-                  {.batch_size = 2, .split = "train", .num_workers = workers, .shard = {.world_size = 3, .parts = 2}});
+    Loader loader(
+        std::make_shared<Computed>(24),
+        {.batch_size = 2, .split = "train", .num_workers = workers, .shard = {.world_size = 3, .num_shares = 2}});
     loader.start_epoch(0);
     REQUIRE(loader.next());
     CHECK(error_of<danling::StateError>([&] { data::LoaderVisit(loader, 0, true); }) ==
@@ -127,7 +128,7 @@ TEST_CASE("Loader: a visit that keeps the position begins between global batches
     CHECK(loader.batch().values == Numbers{6, 7});
     // A loader may move between two parts.
     Loader moved = std::move(loader);
-    CHECK(moved.part() == 0);
+    CHECK(moved.share_index() == 0);
     REQUIRE(moved.next());
     CHECK(moved.batch().values == Numbers{8, 9});
     CHECK(moved.position() == 2);
@@ -153,7 +154,7 @@ TEST_CASE("Loader: a stream whose part gives fewer samples before its end is ref
    private:
     std::int64_t at_ = 0;
   };
-  Loader loader(std::make_shared<Fives>(), {.batch_size = 2, .shard = {.world_size = 4, .parts = 4}});
+  Loader loader(std::make_shared<Fives>(), {.batch_size = 2, .shard = {.world_size = 4, .num_shares = 4}});
   loader.start_epoch(0);
   CHECK(error_of<danling::DataError>([&] { loader.next(); }) ==
         "[data.loader] expected 2 samples from the stream, or fewer at its end, got 1 before its end; while reading "
@@ -164,15 +165,15 @@ TEST_CASE("Loader: parts that do not fit the shares are refused", "[data]") {
   const auto error = [](data::LoaderOptions options) {
     return error_of<danling::ConfigError>([&] { Loader(std::make_shared<Computed>(9), options); });
   };
-  CHECK(error({.shard = {.world_size = 4, .parts = 0}}) ==
-        "[data.loader] expected shard.parts in [1, world_size - rank], got 0 from rank 0 of 4");
-  CHECK(error({.split = "train", .shard = {.rank = 2, .world_size = 4, .parts = 3}}) ==
-        "[data.loader] expected shard.parts in [1, world_size - rank], got 3 from rank 2 of 4 (split 'train')");
-  CHECK(error({.in_order = false, .shard = {.world_size = 4, .parts = 2}}) ==
+  CHECK(error({.shard = {.world_size = 4, .num_shares = 0}}) ==
+        "[data.loader] expected shard.num_shares in [1, world_size - rank], got 0 from rank 0 of 4");
+  CHECK(error({.split = "train", .shard = {.rank = 2, .world_size = 4, .num_shares = 3}}) ==
+        "[data.loader] expected shard.num_shares in [1, world_size - rank], got 3 from rank 2 of 4 (split 'train')");
+  CHECK(error({.in_order = false, .shard = {.world_size = 4, .num_shares = 2}}) ==
         "[data.loader] expected in_order: true for a process with several parts of a global batch, got false with 2 "
         "parts");
-  CHECK(error({.num_workers = 4, .shard = {.world_size = 100000, .parts = 20000}}) ==
-        "[data.loader] expected shard.parts of at most 16384 with 4 workers, got 20000");
+  CHECK(error({.num_workers = 4, .shard = {.world_size = 100000, .num_shares = 20000}}) ==
+        "[data.loader] expected shard.num_shares of at most 16384 with 4 workers, got 20000");
 }
 
 }  // namespace loader_part_steps_test

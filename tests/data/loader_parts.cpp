@@ -164,9 +164,9 @@ std::vector<Expected> expected_of(const PartsCase& of) {
         if (step.back()) {
           check_state(*loader, first.state_dict(), loader->is_last() && !first.is_last());
         }
-        REQUIRE(loader->is_last_part());
-        REQUIRE(loader->part() == 0);
-        REQUIRE(loader->num_parts() == (step.back() ? 1 : 0));
+        REQUIRE(loader->is_last_share());
+        REQUIRE(loader->share_index() == 0);
+        REQUIRE(loader->num_shares() == (step.back() ? 1 : 0));
       }
       more = step.front().has_value();
       if (more) {
@@ -217,9 +217,9 @@ class Processes {
         REQUIRE(loader->next());
         const bool ends = part + 1 == parts;
         const std::int64_t place = index + (ends ? 1 : 0);
-        REQUIRE(loader->part() == part);
-        REQUIRE(loader->num_parts() == parts);
-        REQUIRE(loader->is_last_part() == ends);
+        REQUIRE(loader->share_index() == part);
+        REQUIRE(loader->num_shares() == parts);
+        REQUIRE(loader->is_last_share() == ends);
         REQUIRE(loader->is_last() == (ends && parts_of(*loader, index + 1) == 0));
         check_same(delivered(*loader), *expected.steps[std::size_t(index)][std::size_t(loader->info().shard_id)]);
         REQUIRE(loader->info().shard_id == loader->options().shard.rank + part);
@@ -245,8 +245,8 @@ class Processes {
   void check_end() {
     for (const auto& loader : loaders_) {
       REQUIRE_FALSE(loader->next());
-      REQUIRE(loader->is_last_part());
-      REQUIRE(loader->num_parts() == 0);
+      REQUIRE(loader->is_last_share());
+      REQUIRE(loader->num_shares() == 0);
     }
   }
 
@@ -274,7 +274,7 @@ class Processes {
     const Expected& expected = expected_[static_cast<std::size_t>(epoch_)];
     const data::Shard& shard = loader.options().shard;
     std::int64_t count = 0;
-    for (std::int64_t part = 0; index < std::int64_t(expected.steps.size()) && part < shard.parts; ++part) {
+    for (std::int64_t part = 0; index < std::int64_t(expected.steps.size()) && part < shard.num_shares; ++part) {
       count += expected.steps[std::size_t(index)][std::size_t(shard.rank + part)] ? 1 : 0;
     }
     return count;

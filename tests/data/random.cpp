@@ -94,7 +94,7 @@ TEST_CASE("Random: keys of neighbouring records, epochs and seeds draw unrelated
   std::vector<std::int64_t> records(16 * 16);
   std::vector<std::int64_t> seeds(16 * 16);
   const auto cell = [](const RandomKey& a, const RandomKey& b) {
-    return static_cast<std::size_t>(Random(a).below(16) * 16 + Random(b).below(16));
+    return static_cast<std::size_t>(Random(a).randint(16) * 16 + Random(b).randint(16));
   };
   for (std::uint64_t i = 0; i < draws; ++i) {
     const RandomKey epoch = RandomKey::of(3);
@@ -111,7 +111,7 @@ TEST_CASE("Random: below draws each number as often, also where the bound divide
     CAPTURE(bound);
     std::vector<std::int64_t> counts(static_cast<std::size_t>(bound));
     for (int i = 0; i < draws; ++i) {
-      ++counts.at(static_cast<std::size_t>(random.below(bound)));
+      ++counts.at(static_cast<std::size_t>(random.randint(bound)));
     }
     check_uniform(counts);
   }
@@ -119,13 +119,13 @@ TEST_CASE("Random: below draws each number as often, also where the bound divide
   std::vector<std::int64_t> thirds(3);
   const std::int64_t large = std::int64_t{3} << 61;
   for (int i = 0; i < draws; ++i) {
-    const std::int64_t value = random.below(large);
+    const std::int64_t value = random.randint(large);
     REQUIRE((value >= 0 && value < large));
     ++thirds[static_cast<std::size_t>(value % 3)];
   }
   check_uniform(thirds);
-  CHECK(random.below(1) == 0);
-  CHECK(error_of<danling::DataError>([&] { random.below(0); }) == "[data.random] expected a bound above 0, got 0");
+  CHECK(random.randint(1) == 0);
+  CHECK(error_of<danling::DataError>([&] { random.randint(0); }) == "[data.random] expected a bound above 0, got 0");
 }
 
 TEST_CASE("Random: normal, gamma and beta have the moments of theory", "[data]") {

@@ -127,13 +127,13 @@ TEST_CASE("map of a stream: random numbers are those of the record, in batches o
     auto stream =
         data::make_stream(data::map(data::map(Records(), decode), [](Number number, const data::SampleInfo& info) {
           CHECK(info.index() == number.value);
-          return Number{info.random().below(1'000'000)};
+          return Number{info.random().randint(1'000'000)};
         }));
     return drain(*stream, batch_size);
   };
   const Values expected = drawn(1);
   CHECK(expected.size() == 10);
-  CHECK(expected[3] == data::Random(data::RandomKey::of(5).fold_in(3)).below(1'000'000));
+  CHECK(expected[3] == data::Random(data::RandomKey::of(5).fold_in(3)).randint(1'000'000));
   CHECK(drawn(3) == expected);
   CHECK(drawn(16) == expected);
 }
@@ -191,7 +191,7 @@ Values resumed(const Make& make, std::int64_t epoch, int stop) {
     }
     T next = make();
     next.load_state_dict(stream.state_dict());
-    CHECK(danling::identical(next.state_dict(), stream.state_dict()));
+    CHECK(danling::bitwise_equal(next.state_dict(), stream.state_dict()));
     stream = std::move(next);
   }
   return out;
@@ -355,7 +355,7 @@ TEST_CASE("Stream combinators: a loader with workers resumes a shuffled stream a
   const auto load = [](std::int64_t num_workers) {
     auto stream = data::map(data::shuffle(Records(100), {.buffer_size = 10, .seed = 1}),
                             [](Record record, const data::SampleInfo& info) {
-                              return Number{record.value * 1000 + info.random().below(1000)};
+                              return Number{record.value * 1000 + info.random().randint(1000)};
                             });
     auto doubled = data::map_batches(std::move(stream), [](Numbers batch, const data::BatchInfo& info) {
       // Catch's assertions are for one thread.

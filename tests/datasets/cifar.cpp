@@ -24,10 +24,10 @@ using danling::DataError;
 using danling::data::Batch;
 using danling::data::cifar10;
 using danling::data::cifar100;
+using danling::data::DatasetSplit;
 using danling::data::fashion_mnist;
 using danling::data::idx_dataset;
 using danling::data::mnist;
-using danling::data::Part;
 using danling_test::error_of;
 using danling_test::write_file;
 
@@ -60,7 +60,7 @@ std::string idx(int type, std::initializer_list<int> dims, const std::string& bo
 TEST_CASE("cifar10: the five files one after another, normalised by channel", "[data]") {
   const danling_test::TempDir directory;
   write_train10(directory.path());
-  const auto dataset = cifar10(directory.path(), Part::train);
+  const auto dataset = cifar10(directory.path(), DatasetSplit::train);
   CHECK(dataset->size() == 10);
   CHECK(dataset->split() == "train");
   CHECK(dataset->input().sizes() == at::IntArrayRef({10, 3, 32, 32}));
@@ -87,9 +87,9 @@ TEST_CASE("cifar10: without normalisation, in torchvision's folder, and the test
   const danling_test::TempDir directory;
   write_train10(directory / "cifar-10-batches-bin");
   write_file(directory / "cifar-10-batches-bin" / "test_batch.bin", record10(7, 51));
-  const auto train = cifar10(directory.path(), Part::train, {.normalize = false});
+  const auto train = cifar10(directory.path(), DatasetSplit::train, {.normalize = false});
   CHECK(at::allclose(train->get_batch(std::vector<std::int64_t>{1}).input[0][1][0], at::full({32}, 110 / 255.0)));
-  const auto test = cifar10(directory.path(), Part::test, {.normalize = false});
+  const auto test = cifar10(directory.path(), DatasetSplit::test, {.normalize = false});
   CHECK(test->split() == "test");
   CHECK_FALSE(test->train());
   CHECK(test->get_batch(std::vector<std::int64_t>{0}).input[0][0][0][0].item<float>() == Approx(0.2));
@@ -101,36 +101,37 @@ TEST_CASE("cifar100: fine and coarse labels", "[data]") {
   const std::string content = std::string("\x13\x63", 2) + pixels(1) + std::string("\x00\x05", 2) + pixels(2);
   write_file(directory / "cifar-100-binary" / "train.bin", content);
   write_file(directory / "cifar-100-binary" / "test.bin", content);
-  CHECK(at::equal(cifar100(directory.path(), Part::train)->target(), at::tensor({99, 5}, at::kLong)));
-  CHECK(at::equal(cifar100(directory.path(), Part::test, {.coarse = true})->target(), at::tensor({19, 0}, at::kLong)));
-  CHECK(cifar100(directory.path(), Part::test)->input()[1][0][0][0].item<int>() == 2);
+  CHECK(at::equal(cifar100(directory.path(), DatasetSplit::train)->target(), at::tensor({99, 5}, at::kLong)));
+  CHECK(at::equal(cifar100(directory.path(), DatasetSplit::test, {.coarse = true})->target(),
+                  at::tensor({19, 0}, at::kLong)));
+  CHECK(cifar100(directory.path(), DatasetSplit::test)->input()[1][0][0][0].item<int>() == 2);
 }
 
 TEST_CASE("cifar: missing, cut off and damaged files name file and record", "[data]") {
   const danling_test::TempDir directory;
   const auto path = directory / "test_batch.bin";
-  CHECK(error_of<DataError>([&] { cifar10(directory.path(), Part::test); }) ==
+  CHECK(error_of<DataError>([&] { cifar10(directory.path(), DatasetSplit::test); }) ==
         "[data.cifar10] expected a readable file, got '" + path.string() + "': No such file or directory");
-  CHECK(error_of<DataError>([&] { cifar10(directory / "none", Part::test); }) ==
+  CHECK(error_of<DataError>([&] { cifar10(directory / "none", DatasetSplit::test); }) ==
         "[data.cifar10] expected a directory with the data, got '" + (directory / "none").string() +
             "', which does not exist");
   const std::string whole = record10(1, 2) + record10(2, 3);
   for (const std::size_t size : {std::size_t{1}, std::size_t{3072}, whole.size() - 1}) {
     write_file(path, whole.substr(0, size));
-    CHECK(error_of<DataError>([&] { cifar10(directory.path(), Part::test); }) ==
+    CHECK(error_of<DataError>([&] { cifar10(directory.path(), DatasetSplit::test); }) ==
           "[data.cifar10] expected whole records of 3073 bytes, got " + std::to_string(size) + " bytes: record " +
               std::to_string(size / 3073) + " is cut off (file '" + path.string() + "')");
   }
   write_file(path, record10(1, 2) + record10(10, 3));
-  CHECK(error_of<DataError>([&] { cifar10(directory.path(), Part::test); }) ==
+  CHECK(error_of<DataError>([&] { cifar10(directory.path(), DatasetSplit::test); }) ==
         "[data.cifar10] expected a label below 10, got 10 (file '" + path.string() + "', record 1)");
   write_file(directory / "test.bin", std::string("\x14\x05", 2) + pixels(0));
-  CHECK(error_of<DataError>([&] { cifar100(directory.path(), Part::test); }) ==
+  CHECK(error_of<DataError>([&] { cifar100(directory.path(), DatasetSplit::test); }) ==
         "[data.cifar100] expected a label below 20, got 20 (file '" + (directory / "test.bin").string() +
             "', record 0)");
   write_file(path, "");
-  CHECK(cifar10(directory.path(), Part::test)->size() == 0);
-  CHECK_THROWS_AS(cifar10(directory.path(), Part::test, {.std = {1.0, 0.0, 1.0}}), danling::ConfigError);
+  CHECK(cifar10(directory.path(), DatasetSplit::test)->size() == 0);
+  CHECK_THROWS_AS(cifar10(directory.path(), DatasetSplit::test, {.std = {1.0, 0.0, 1.0}}), danling::ConfigError);
 }
 
 TEST_CASE("fashion_mnist: its own mean and std, in torchvision's folders", "[data]") {
@@ -141,17 +142,20 @@ TEST_CASE("fashion_mnist: its own mean and std, in torchvision's folders", "[dat
     write_file(directory / folder / "raw" / "t10k-images-idx3-ubyte", images);
     write_file(directory / folder / "raw" / "t10k-labels-idx1-ubyte", labels);
   }
-  const auto fashion = fashion_mnist(directory.path(), Part::test);
+  const auto fashion = fashion_mnist(directory.path(), DatasetSplit::test);
   const Batch batch = fashion->get_batch(std::vector<std::int64_t>{1});
   CHECK(batch.input.sizes() == at::IntArrayRef({1, 1, 28, 28}));
   CHECK(batch.input[0][0][5][5].item<double>() == Approx(('Q' / 255.0 - 0.2860) / 0.3530).epsilon(1e-5));
   CHECK(batch.target.item<int>() == 4);
   CHECK(fashion->source_info(1).map().at("record").integer() == 1);
-  CHECK(fashion_mnist(directory.path(), Part::test, {.flatten = true})->input().sizes() == at::IntArrayRef({2, 784}));
-  CHECK(mnist(directory.path(), Part::test)->get_batch(std::vector<std::int64_t>{0}).input[0][0][0][0].item<double>() ==
-        Approx(('Q' / 255.0 - 0.1307) / 0.3081).epsilon(1e-5));
+  CHECK(fashion_mnist(directory.path(), DatasetSplit::test, {.flatten = true})->input().sizes() ==
+        at::IntArrayRef({2, 784}));
+  CHECK(mnist(directory.path(), DatasetSplit::test)
+            ->get_batch(std::vector<std::int64_t>{0})
+            .input[0][0][0][0]
+            .item<double>() == Approx(('Q' / 255.0 - 0.1307) / 0.3081).epsilon(1e-5));
   CHECK(error_of<DataError>([&] {
-          fashion_mnist(directory.path(), Part::train);
+          fashion_mnist(directory.path(), DatasetSplit::train);
         }).starts_with("[data.fashion_mnist] expected one of the files train-images-idx3-ubyte"));
 }
 

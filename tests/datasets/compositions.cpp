@@ -127,9 +127,9 @@ TEST_CASE("Labels that are no class: MNIST and IDX files name file and record", 
   const auto labels = directory / "train-labels-idx1-ubyte";
   const std::string where = " (file '" + labels.string() + "', record 1)";
   write_file(labels, idx({3}, std::string("\x09\xd1\x00", 3)));
-  CHECK(error_of<DataError>([&] { data::mnist(directory.path(), data::Part::train); }) ==
+  CHECK(error_of<DataError>([&] { data::mnist(directory.path(), data::DatasetSplit::train); }) ==
         "[data.mnist] expected a label below 10, got 209" + where);
-  CHECK(error_of<DataError>([&] { data::fashion_mnist(directory.path(), data::Part::train); }) ==
+  CHECK(error_of<DataError>([&] { data::fashion_mnist(directory.path(), data::DatasetSplit::train); }) ==
         "[data.fashion_mnist] expected a label below 10, got 209" + where);
   const auto images = directory / "train-images-idx3-ubyte";
   CHECK(data::idx_dataset(images, labels)->target()[1].item<std::int64_t>() == 209);
@@ -189,7 +189,7 @@ TEST_CASE("File compositions: an image folder, split, its training part augmente
   const auto images = folder(directory, "one", 6, 4);
   const auto parts = data::random_split(images, {0.8, 0.2}, 0);
   const auto train = data::map(parts[0], [](Sample sample, const data::SampleInfo& info) {
-    sample.input = sample.input.to(at::kFloat) / 255 + info.random().below(3);
+    sample.input = sample.input.to(at::kFloat) / 255 + info.random().randint(3);
     return sample;
   });
   data::Source<Batch> split = train;

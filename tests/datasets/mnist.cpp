@@ -19,9 +19,9 @@ namespace {
 namespace mnist_test {
 
 namespace fs = std::filesystem;
+using danling::data::DatasetSplit;
 using danling::data::mnist;
 using danling::data::MnistOptions;
-using danling::data::Part;
 using danling_test::error_of;
 
 const fs::path digits = fs::path(DANLING_SOURCE_DIR) / "examples" / "mnist" / "data";
@@ -59,7 +59,7 @@ std::vector<std::int64_t> list(const at::Tensor& tensor) {
 
 // Expected values: tests/golden/data_digits.py
 TEST_CASE("mnist: the bundled digits equal what Python reads from the same files", "[data]") {
-  const auto train = mnist(digits, Part::train);
+  const auto train = mnist(digits, DatasetSplit::train);
   CHECK(train->size() == 1437);
   CHECK(train->split() == "train");
   CHECK(train->train());
@@ -73,7 +73,7 @@ TEST_CASE("mnist: the bundled digits equal what Python reads from the same files
         std::vector<std::int64_t>{142, 146, 141, 147, 145, 146, 145, 143, 138, 144});
   CHECK(list(train->target().slice(0, 0, 12)) == std::vector<std::int64_t>{9, 9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 1});
 
-  const auto test = mnist(digits, Part::test);
+  const auto test = mnist(digits, DatasetSplit::test);
   CHECK(test->size() == 360);
   CHECK(test->split() == "test");
   CHECK_FALSE(test->train());
@@ -84,9 +84,9 @@ TEST_CASE("mnist: the bundled digits equal what Python reads from the same files
 
 TEST_CASE("mnist: batches are float32, normalised as (p / 255 - mean) / std", "[data]") {
   const std::vector<std::int64_t> indices = {5, 0, 1436, 5};
-  const auto raw = mnist(digits, Part::train)->input();
+  const auto raw = mnist(digits, DatasetSplit::train)->input();
   const auto expect = [&](const MnistOptions& options, double mean, double std) {
-    const auto dataset = mnist(digits, Part::train, options);
+    const auto dataset = mnist(digits, DatasetSplit::train, options);
     const danling::Batch batch = dataset->get_batch(indices);
     REQUIRE(batch.input.scalar_type() == at::kFloat);
     REQUIRE(batch.input.sizes() == (options.flatten ? at::IntArrayRef({4, 784}) : at::IntArrayRef({4, 1, 28, 28})));
@@ -106,19 +106,19 @@ TEST_CASE("mnist: files are found plain or gzip'd, with a dash or a dot", "[data
   const TempDir dir;
   dir.write("train-images.idx3-ubyte", idx({2, 1, 3}, "abcdef"));
   dir.write("train-labels-idx1-ubyte", idx({2}, std::string("\x07\x01", 2)));
-  const auto plain = mnist(dir.path, Part::train);
+  const auto plain = mnist(dir.path, DatasetSplit::train);
   CHECK(plain->input().sizes() == at::IntArrayRef({2, 1, 1, 3}));
   CHECK(list(plain->target()) == std::vector<std::int64_t>{7, 1});
   fs::copy_file(digits / "t10k-images-idx3-ubyte.gz", dir.path / "t10k-images.idx3-ubyte.gz");
   fs::copy_file(digits / "t10k-labels-idx1-ubyte.gz", dir.path / "t10k-labels.idx1-ubyte.gz");
-  CHECK(mnist(dir.path, Part::test)->size() == 360);
+  CHECK(mnist(dir.path, DatasetSplit::test)->size() == 360);
 }
 
 TEST_CASE("mnist: what is missing or does not fit is named", "[data]") {
   const TempDir dir;
   const std::string root = dir.path.string();
   const auto refusal = [&](const fs::path& at, const MnistOptions& options = {}) {
-    return error_of<danling::DataError>([&] { mnist(at, Part::train, options); });
+    return error_of<danling::DataError>([&] { mnist(at, DatasetSplit::train, options); });
   };
   CHECK(refusal(dir.path / "none") ==
         "[data.mnist] expected a directory with the data, got '" + root + "/none', which does not exist");

@@ -179,7 +179,7 @@ TEST_CASE("Group: a rank that declines ends the others with its words, whoever c
             std::this_thread::sleep_for(500ms);
           }
           if (rank == declining) {
-            danling::Group::decline(identity, "[data] no file", 30s);
+            danling::Group::abort_connect(identity, "[data] no file", 30s);
             return "declined";
           }
           return joining(identity, 60s);
@@ -201,10 +201,10 @@ TEST_CASE("Group: a rank that declines where nobody comes, or after a meeting, d
     const auto identity = identity_of_rank(rank, 2, port);
     const auto alone = identity_of_rank(rank, 3, free_port());
     if (rank == 1) {
-      danling::Group::decline(alone, "[data] no file", 100ms);
+      danling::Group::abort_connect(alone, "[data] no file", 100ms);
     }
     const danling::Group group = danling::Group::connect(identity);
-    danling::Group::decline(identity, "[data] no file", 30s);
+    danling::Group::abort_connect(identity, "[data] no file", 30s);
     return concat(group.all_gather(concat(rank)).size());
   });
   danling_test::check_ranks(texts, "2");

@@ -163,7 +163,7 @@ TEST_CASE("PowerSGD: sums of low rank are exact, in any layout, and what is smal
                     expect(!state.errors[1].defined() && !state.errors[3].defined(), "no errors of small ones");
                     expect(state.errors[2].defined() == feedback && state.errors[4].defined() == feedback,
                            "errors of large ones");
-                    return reducer.text();
+                    return reducer.transport();
                   }),
         "PowerSGD of rank 2 by shared memory");
   }

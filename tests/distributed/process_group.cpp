@@ -33,7 +33,7 @@ TEST_CASE("Group: works over a process group that the program has", "[distribute
     {
       // The group outlives the program's handle.
       const auto processes = make_processes((dir / "store").string(), rank, 2);
-      group = Group::over(processes);
+      group = Group::from_process_group(processes);
     }
     danling_test::expect(group.rank() == rank && group.size() == 2, "the rank and size of the process group");
     at::Tensor sum = at::full({2}, rank + 1.0);
@@ -46,13 +46,13 @@ TEST_CASE("Group: works over a process group that the program has", "[distribute
 TEST_CASE("Group: a process group that cannot carry host memory is refused, one process is a world of one",
           "[distributed]") {
   using danling::DistributedError;
-  CHECK(danling_test::error_of<DistributedError>([] { Group::over({}); }) ==
+  CHECK(danling_test::error_of<DistributedError>([] { Group::from_process_group({}); }) ==
         "[group.over] expected a process group, got none");
-  CHECK_THAT(
-      danling_test::error_of<DistributedError>([] { Group::over(c10::make_intrusive<c10d::ProcessGroup>(0, 2)); }),
-      ContainsSubstring("[group.over] expected a process group with a backend for host memory, such as "
-                        "cpu:gloo, got: "));
-  CHECK(Group::over(c10::make_intrusive<c10d::ProcessGroup>(0, 1)).alone());
+  CHECK_THAT(danling_test::error_of<DistributedError>(
+                 [] { Group::from_process_group(c10::make_intrusive<c10d::ProcessGroup>(0, 2)); }),
+             ContainsSubstring("[group.over] expected a process group with a backend for host memory, such as "
+                               "cpu:gloo, got: "));
+  CHECK(Group::from_process_group(c10::make_intrusive<c10d::ProcessGroup>(0, 1)).alone());
 }
 
 }  // namespace process_group_test

@@ -234,10 +234,10 @@ TEST_CASE("Reducer: covers the same parameters while the same ones require gradi
                         [](const Group& group) {
                           Problem problem;
                           Reducer reducer(problem.params, group);
-                          expect(reducer.covers(problem.params), "its own");
+                          expect(reducer.matches_parameters(problem.params), "its own");
                           problem.params[1].set_requires_grad(false);
-                          expect(!reducer.covers(problem.params), "others after a freeze");
-                          return reducer.text();
+                          expect(!reducer.matches_parameters(problem.params), "others after a freeze");
+                          return reducer.transport();
                         }),
               "shared memory");
 }
@@ -246,7 +246,7 @@ TEST_CASE("Reducer: bfloat16 on the wire rounds each rank's gradient once", "[di
   check_ranks(run_ranks(2,
                         [](const Group& group) {
                           const at::Tensor param = at::zeros({3}).requires_grad_();
-                          Reducer reducer({param}, group, {.wire_dtype = at::kBFloat16});
+                          Reducer reducer({param}, group, {.reduce_dtype = at::kBFloat16});
                           reducer.begin_backward(true);
                           (param * torch::tensor({1.0, 1.00390625, 257.0})).sum().backward();  // ties to even
                           reducer.finish();

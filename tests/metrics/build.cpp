@@ -24,13 +24,13 @@ std::string names(const Metrics& metrics) {
   return out;
 }
 
-std::string names(const MetricsSpec& spec) { return names(*build(spec)); }
+std::string names(const MetricsSpec& spec) { return names(*build_metrics(spec)); }
 
 std::string refusal(const MetricsSpec& spec) {
-  return error_of<ConfigError>([&] { build(spec); });
+  return error_of<ConfigError>([&] { build_metrics(spec); });
 }
 
-TEST_CASE("metrics::build: the tasks of DanLing by name, whatever the case", "[metrics]") {
+TEST_CASE("metrics::build_metrics: the tasks of DanLing by name, whatever the case", "[metrics]") {
   CHECK(names({.type = "binary"}) == "auroc auprc acc f1 mcc");
   CHECK(names({.type = "Multiclass", .num_classes = 3}) == "auroc auprc acc f1 mcc");
   CHECK(names({.type = "MULTILABEL", .num_labels = 3}) == "auroc auprc acc f1 mcc");
@@ -38,13 +38,13 @@ TEST_CASE("metrics::build: the tasks of DanLing by name, whatever the case", "[m
   CHECK(names({.type = "multiclass", .num_labels = 3}) == "auroc auprc acc f1 mcc");
   CHECK(names({.type = "multiclass", .num_classes = 3, .num_labels = 3}) == "auroc auprc acc f1 mcc");
   CHECK(dynamic_cast<danling::StreamMetrics*>(
-            build({.type = "multiclass", .num_classes = 10, .mode = Mode::stream}).get()) != nullptr);
-  const auto two = build({.type = "regression", .num_labels = 2, .metrics = {"mse"}});
+            build_metrics({.type = "multiclass", .num_classes = 10, .mode = Mode::stream}).get()) != nullptr);
+  const auto two = build_metrics({.type = "regression", .num_labels = 2, .metrics = {"mse"}});
   two->update(at::tensor({1.0, 2.0}).view({1, 2}), at::tensor({1.0, 1.0}).view({1, 2}));
   CHECK(std::get<std::vector<double>>(*two->average().find("mse")) == std::vector<double>{0, 1});
 }
 
-TEST_CASE("metrics::build: sizes must be there, positive, and agree", "[metrics]") {
+TEST_CASE("metrics::build_metrics: sizes must be there, positive, and agree", "[metrics]") {
   CHECK(refusal({.type = "multiclass"}) == "[metrics.build] expected num_classes for multiclass metrics, got none");
   CHECK(refusal({.type = "multilabel"}) == "[metrics.build] expected num_labels for multilabel metrics, got none");
   CHECK(refusal({.type = "multilabel", .num_classes = 3}) ==
@@ -61,7 +61,7 @@ TEST_CASE("metrics::build: sizes must be there, positive, and agree", "[metrics]
         "[metrics.build] expected num_outputs and num_labels to match when both are set, got 3 and 4");
 }
 
-TEST_CASE("metrics::build: names of values are those of DanLing, in the order of the enums", "[metrics]") {
+TEST_CASE("metrics::build_metrics: names of values are those of DanLing, in the order of the enums", "[metrics]") {
   CHECK(to_string(Mode::global) == "global");
   CHECK(to_string(Mode::stream) == "stream");
   CHECK(to_string(Task::binary) == "binary");
@@ -73,14 +73,15 @@ TEST_CASE("metrics::build: names of values are those of DanLing, in the order of
   CHECK(to_string(Scores::probabilities) == "probabilities");
 }
 
-TEST_CASE("metrics::build: without a type builds none, and refuses options that nothing would read", "[metrics]") {
-  CHECK(build({}) == nullptr);
+TEST_CASE("metrics::build_metrics: without a type builds none, and refuses options that nothing would read",
+          "[metrics]") {
+  CHECK(build_metrics({}) == nullptr);
   CHECK(refusal({.mode = Mode::stream}) ==
         "[metrics.build] expected a type with mode, got none; set metrics.type to one of binary, multiclass, "
         "multilabel, regression");
 }
 
-TEST_CASE("metrics::build: unknown names are told, with the nearest known one", "[metrics]") {
+TEST_CASE("metrics::build_metrics: unknown names are told, with the nearest known one", "[metrics]") {
   CHECK(refusal({.type = "multiclas"}) ==
         "[metrics.build] expected one of binary, multiclass, multilabel, regression, got 'multiclas'; did you mean "
         "'multiclass'?");
@@ -89,7 +90,7 @@ TEST_CASE("metrics::build: unknown names are told, with the nearest known one", 
         "r2, r2_score, rmse, spearman, got 'pearsen'; did you mean 'pearson'?");
 }
 
-TEST_CASE("metrics::build: every metric of a task has a name", "[metrics]") {
+TEST_CASE("metrics::build_metrics: every metric of a task has a name", "[metrics]") {
   for (const Task task : {Task::binary, Task::multiclass, Task::multilabel, Task::regression}) {
     const bool regression = task == Task::regression;
     MetricsSpec spec{.type = std::string(to_string(task))};
@@ -98,14 +99,14 @@ TEST_CASE("metrics::build: every metric of a task has a name", "[metrics]") {
     } else if (task == Task::multilabel) {
       spec.num_labels = 3;
     }
-    for (const std::string& name : by_name(task).names()) {
+    for (const std::string& name : metric_func_registry(task).names()) {
       INFO(to_string(task) << " " << name);
       spec.metrics = {name};
       const bool curve = name == "roc" || name == "precision_recall_curve";
       spec.thresholds = curve ? std::optional<std::int64_t>(5) : std::nullopt;
       for (const Mode mode : {Mode::global, Mode::stream}) {
         spec.mode = mode;
-        const auto metrics = build(spec);
+        const auto metrics = build_metrics(spec);
         // Three rows, each right.
         const at::Tensor classes = at::tensor({0.8, 0.1, 0.1, 0.2, 0.7, 0.1, 0.1, 0.3, 0.6}).view({3, 3});
         const at::Tensor labels = at::tensor({1, 0, 1, 0, 1, 0, 1, 0, 1}).view({3, 3});
@@ -132,34 +133,34 @@ TEST_CASE("metrics::build: every metric of a task has a name", "[metrics]") {
   }
 }
 
-TEST_CASE("metrics::build: top_k gives one metric each, of those that know it", "[metrics]") {
+TEST_CASE("metrics::build_metrics: top_k gives one metric each, of those that know it", "[metrics]") {
   CHECK(names({.type = "multiclass", .num_classes = 6, .top_k = {{1, 5}}, .metrics = {"acc", "f1", "auroc"}}) ==
         "acc acc5 f1 f1_5 auroc");
   CHECK(refusal({.type = "multiclass", .num_classes = 6, .top_k = {{7}}, .metrics = {"acc"}}) ==
         "[metrics.build] expected top_k from 1 to the number of classes, 6, got 7");
-  const auto metrics = build({.type = "multiclass", .num_classes = 3, .top_k = {{1, 2}}, .metrics = {"acc"}});
+  const auto metrics = build_metrics({.type = "multiclass", .num_classes = 3, .top_k = {{1, 2}}, .metrics = {"acc"}});
   metrics->update(at::tensor({0.6, 0.3, 0.1}).view({1, 3}), at::tensor({1}));
   CHECK(*metrics->average().number("acc") == 0);
   CHECK(*metrics->average().number("acc2") == 1);
 }
 
-TEST_CASE("metrics::build: averages, thresholds and beta reach the metrics", "[metrics]") {
+TEST_CASE("metrics::build_metrics: averages, thresholds and beta reach the metrics", "[metrics]") {
   const at::Tensor scores = at::tensor({0.9, 0.4, 0.35, 0.1});
   const at::Tensor targets = at::tensor({1, 1, 0, 0});
-  const auto fbeta = build({.type = "binary", .threshold = 0.3, .beta = 2.0, .metrics = {"fbeta"}});
+  const auto fbeta = build_metrics({.type = "binary", .threshold = 0.3, .beta = 2.0, .metrics = {"fbeta"}});
   fbeta->update(scores, targets);
   CHECK(*fbeta->average().number("fbeta") == Approx(5.0 * 2 / (5.0 * 2 + 4.0 * 0 + 1)));
-  const auto micro = build({.type = "multiclass",
-                            .num_classes = 2,
-                            .average = Average::micro,
-                            .ignore_index = 1,
-                            .metrics = {"acc", "auroc"}});
+  const auto micro = build_metrics({.type = "multiclass",
+                                    .num_classes = 2,
+                                    .average = Average::micro,
+                                    .ignore_index = 1,
+                                    .metrics = {"acc", "auroc"}});
   micro->update(at::tensor({0.6, 0.4, 0.4, 0.6, 0.1, 0.9}).view({3, 2}), at::tensor({0, 0, 1}));
   CHECK(*micro->average().number("acc") == 0.5);
   CHECK(*micro->count().number("acc") == 2);
 }
 
-TEST_CASE("metrics::build: settings without use are refused", "[metrics]") {
+TEST_CASE("metrics::build_metrics: settings without use are refused", "[metrics]") {
   CHECK(refusal({.type = "binary", .beta = 2.0}) ==
         "[metrics.build] expected options that some of the binary metrics use, got beta");
   CHECK(refusal({.type = "binary", .average = Average::micro}) ==
@@ -178,7 +179,7 @@ TEST_CASE("metrics::build: settings without use are refused", "[metrics]") {
         "[metrics.build] expected no ignore_index for regression metrics, got one");
 }
 
-TEST_CASE("metrics::build: refuses micro where no metric has it, no top_k, no beta, and sizes out of reach",
+TEST_CASE("metrics::build_metrics: refuses micro where no metric has it, no top_k, no beta, and sizes out of reach",
           "[metrics]") {
   const auto multiclass = [](std::optional<Average> average, std::vector<std::string> metrics) {
     return MetricsSpec{.type = "multiclass", .num_classes = 3, .average = average, .metrics = std::move(metrics)};
@@ -195,31 +196,31 @@ TEST_CASE("metrics::build: refuses micro where no metric has it, no top_k, no be
   CHECK(refusal({.type = "multiclass", .num_classes = std::int64_t{1} << 40}) ==
         "[metrics.build] expected num_classes of at most 2147483647, got 1099511627776");
   CHECK(error_of<danling::MetricError>(
-            [] { build({.type = "multiclass", .num_classes = 100000, .metrics = {"confusion_matrix"}}); }) ==
+            [] { build_metrics({.type = "multiclass", .num_classes = 100000, .metrics = {"confusion_matrix"}}); }) ==
         "[metrics.create] expected at most 65536 classes for a matrix of targets and predictions, got num_classes "
         "100000");
   CHECK(names({.type = "multiclass", .num_classes = 100000, .metrics = {"acc", "mcc"}}) == "acc mcc");
 }
 
-TEST_CASE("metrics::build: programs add metrics and tasks of their own", "[metrics]") {
-  const auto known_metrics = by_name(Task::regression);
-  const auto known_factories = factories();
-  by_name(Task::regression).add("largest_error", [](NamedOptions&) {
+TEST_CASE("metrics::build_metrics: programs add metrics and tasks of their own", "[metrics]") {
+  const auto known_metrics = metric_func_registry(Task::regression);
+  const auto known_factories = metrics_registry();
+  metric_func_registry(Task::regression).add("largest_error", [](MetricFuncOptions&) {
     return std::vector{
         MetricFunc{.name = "largest_error",
                    .preds_targets = true,
                    .higher_is_better = false,
                    .compute = [](const danling::MetricState& s) { return s.preds().sub(s.targets()).abs().max(); }}};
   });
-  const auto metrics = build({.type = "regression", .metrics = {"mae", "largest_error"}});
+  const auto metrics = build_metrics({.type = "regression", .metrics = {"mae", "largest_error"}});
   metrics->update(at::tensor({1.0, 5.0}), at::tensor({0.0, 2.0}));
   CHECK(metrics->average().text(1) == "mae: 2.0\tlargest_error: 3.0");
-  factories().add("ranking", [](const MetricsSpec& spec) {
+  metrics_registry().add("ranking", [](const MetricsSpec& spec) {
     return binary_metrics({.mode = spec.mode}, {binary_auroc(), binary_auprc()});
   });
   CHECK(names({.type = "ranking"}) == "auroc auprc");
-  by_name(Task::regression) = known_metrics;
-  factories() = known_factories;
+  metric_func_registry(Task::regression) = known_metrics;
+  metrics_registry() = known_factories;
 }
 
 }  // namespace build_tests

@@ -100,7 +100,7 @@ TEST_CASE("metrics: one class is refused by all", "[metrics]") {
     INFO("call " << i << ": " << text);
     CHECK((text.size() > sentence.size() && text.substr(text.size() - sentence.size()) == sentence));
   }
-  CHECK(error_of<ConfigError>([] { m::build({.type = "multiclass", .num_classes = 1}); }) ==
+  CHECK(error_of<ConfigError>([] { m::build_metrics({.type = "multiclass", .num_classes = 1}); }) ==
         "[metrics.build] expected num_classes of at least 2, got 1");
 }
 
@@ -180,32 +180,32 @@ TEST_CASE("roc and precision_recall_curve: as metrics they are the functions' cu
   }
 }
 
-TEST_CASE("metrics::build: perplexity and curves have names, and take what they need", "[metrics]") {
+TEST_CASE("metrics::build_metrics: perplexity and curves have names, and take what they need", "[metrics]") {
   const at::Tensor logits = at::rand({4, 3}).mul(0.9);  // within [0, 1], and logits still
   const at::Tensor labels = at::tensor({0, 2, -100, 1});
-  const auto words = m::build({.type = "multiclass", .num_classes = 3, .metrics = {"acc", "perplexity"}});
+  const auto words = m::build_metrics({.type = "multiclass", .num_classes = 3, .metrics = {"acc", "perplexity"}});
   words->update(logits, labels);
   CHECK(std::abs(*words->average().number("perplexity") - number(m::perplexity(logits, labels))) < 1e-9);
   CHECK(error_of<MetricError>(
-            [] { m::build({.type = "multiclass", .num_classes = 3, .metrics = {"perplexity", "auroc"}}); }) ==
+            [] { m::build_metrics({.type = "multiclass", .num_classes = 3, .metrics = {"perplexity", "auroc"}}); }) ==
         "[metrics.multiclass_metrics] expected metrics of predicted classes with 'perplexity', which reads logits, got "
         "'auroc', which reads probabilities; put it in a separate container");
   CHECK(error_of<MetricError>([] {
-          m::build(
+          m::build_metrics(
               {.type = "multiclass", .num_classes = 3, .scores = m::Scores::probabilities, .metrics = {"perplexity"}});
         }) ==
         "[metrics.multiclass_metrics] expected scores detect or logits for 'perplexity', which reads logits, got "
         "probabilities");
-  const auto curves = m::build({.type = "multilabel",
-                                .num_labels = 2,
-                                .mode = m::Mode::stream,
-                                .thresholds = 4,
-                                .metrics = {"roc", "precision_recall_curve", "auroc"}});
+  const auto curves = m::build_metrics({.type = "multilabel",
+                                        .num_labels = 2,
+                                        .mode = m::Mode::stream,
+                                        .thresholds = 4,
+                                        .metrics = {"roc", "precision_recall_curve", "auroc"}});
   curves->update(at::rand({6, 2}), at::randint(0, 2, {6, 2}));
   CHECK(std::get<danling::Result::Array>(*curves->average().find("roc")).shape == std::vector<std::int64_t>{2, 3, 4});
   CHECK(std::get<danling::Result::Array>(*curves->average().find("precision_recall_curve")).shape ==
         std::vector<std::int64_t>{2, 3, 5});
-  CHECK(error_of<ConfigError>([] { m::build({.type = "binary", .thresholds = 4, .metrics = {"acc"}}); }) ==
+  CHECK(error_of<ConfigError>([] { m::build_metrics({.type = "binary", .thresholds = 4, .metrics = {"acc"}}); }) ==
         "[metrics.build] expected options that some of the binary metrics use, got thresholds");
 }
 

@@ -96,7 +96,7 @@ TEST_CASE("AverageMeter: what rounding left out is saved, and states without it 
     feed_cancelling(update(copied), 500);
     CHECK(first_of(second) == 1000.0);
     CHECK(first_of(copied) == 1000.0);
-    CHECK(danling::identical(second.state_dict(), copied.state_dict()));
+    CHECK(danling::bitwise_equal(second.state_dict(), copied.state_dict()));
     State::Map older;
     for (const auto& entry : first.state_dict().map()) {
       if (entry.key.string() != "compensation") {

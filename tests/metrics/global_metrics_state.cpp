@@ -70,12 +70,12 @@ std::vector<TaskMetric> all_metrics() {
     if (task == Task::multiclass) {
       preds = preds.softmax(1);
     }
-    for (const std::string& name : by_name(task).names()) {
+    for (const std::string& name : metric_func_registry(task).names()) {
       const bool curve = name == "roc" || name == "precision_recall_curve";
       const danling::metrics::MetricsSpec spec{.type = std::string(to_string(task)),
                                                .thresholds = curve ? std::optional<std::int64_t>(5) : std::nullopt};
-      NamedOptions options(spec, size);
-      for (MetricFunc& metric : by_name(task).at(name)(options)) {
+      MetricFuncOptions options(spec, size);
+      for (MetricFunc& metric : metric_func_registry(task).at(name)(options)) {
         out.push_back({metric.named(name), preds, targets});
       }
     }
@@ -229,14 +229,14 @@ TEST_CASE("GlobalMetrics: batches of inference mode and others follow each other
       CHECK(metrics->average().text(3) == expected->average().text(3));
       CHECK(metrics->value().text(3) == expected->value().text(3));
     }
-    CHECK(danling::identical(metrics->state_dict(), expected->state_dict()));
+    CHECK(danling::bitwise_equal(metrics->state_dict(), expected->state_dict()));
     {
       const c10::InferenceMode mode;
       metrics->load_state_dict(danling::clone(expected->state_dict()));
     }
     feed(*metrics, 3);
     feed(*expected, 3);
-    CHECK(danling::identical(metrics->state_dict(), expected->state_dict()));
+    CHECK(danling::bitwise_equal(metrics->state_dict(), expected->state_dict()));
   }
 }
 

@@ -140,7 +140,7 @@ const dlm::Task tasks[] = {dlm::Task::binary, dlm::Task::multiclass, dlm::Task::
 const std::map<dlm::Task, std::vector<std::string>> names_at_start = [] {
   std::map<dlm::Task, std::vector<std::string>> names;
   for (const dlm::Task task : tasks) {
-    names[task] = dlm::by_name(task).names();
+    names[task] = dlm::metric_func_registry(task).names();
   }
   return names;
 }();
@@ -160,8 +160,8 @@ TEST_CASE("golden: every metric that a config can name has cases", "[metrics][go
       covered[*spec.type].insert("perplexity");
     }
     for (const std::string& name : names_at_start.at(task)) {
-      dlm::NamedOptions options(spec, 3);
-      for (const MetricFunc& func : dlm::by_name(task).at(name)(options)) {
+      dlm::MetricFuncOptions options(spec, 3);
+      for (const MetricFunc& func : dlm::metric_func_registry(task).at(name)(options)) {
         INFO(*spec.type << " " << name << " gives " << func.name);
         CHECK(covered[*spec.type].count(func.name) == 1);
       }

@@ -31,7 +31,7 @@ class OwnSign final : public optim::Optimizer {
     for (const auto& group : groups) {
       optim::expect_options(group, "sign", {"lr", "threshold", "rounding"});
       add_group({group.params, group.names, group.options.lr.value_or(1.0)});
-      thresholds.push_back(group.options.own<SignOptions>().threshold.value_or(0));
+      thresholds.push_back(group.options.custom<SignOptions>().threshold.value_or(0));
     }
   }
   std::string_view name() const override { return "Sign"; }
@@ -78,7 +78,7 @@ void register_once() {
     optim::register_scheduler<SawOptions>(
         "saw", [](const optim::SchedulerSpec& spec, optim::Optimizer& optimizer, std::optional<std::int64_t>) {
           optim::expect_options(spec, {"teeth"});
-          return std::make_shared<Saw>(optimizer, spec.own<SawOptions>().teeth.value_or(2));
+          return std::make_shared<Saw>(optimizer, spec.custom<SawOptions>().teeth.value_or(2));
         });
     return true;
   }();
@@ -109,9 +109,9 @@ TEST_CASE("register_optimizer: options of its own are keys of optim and of its g
   Settings settings = read(
       "optim: {type: sign, lr: 0.5, threshold: 0.25, param_groups: [{pattern: head, threshold: 2}, {pattern: none}]}\n"
       "sched: {type: saw, teeth: 3}\n");
-  danling::apply(settings, "optim.rounding", "down");
+  danling::set_option(settings, "optim.rounding", "down");
   settings.optim.fused = true;  // the default of a run
-  CHECK(settings.optim.own<SignOptions>().rounding == "down");
+  CHECK(settings.optim.custom<SignOptions>().rounding == "down");
   const auto parameters = two_parameters();
   for (const auto& [name, parameter] : parameters) {
     parameter.mutable_grad() = at::ones({3}).neg_();
@@ -132,18 +132,18 @@ TEST_CASE("register_optimizer: options of its own are keys of optim and of its g
 
 TEST_CASE("register_optimizer: options of its own are saved, compared and copied like the library's", "[optim]") {
   const Settings settings = read("optim: {type: sign, threshold: 0.25}\nsched: {teeth: 3}\n");
-  CHECK(danling::canonical(settings) == "optim:\n  threshold: 0.25\n  type: sign\nsched:\n  teeth: 3\n");
+  CHECK(danling::canonical_yaml(settings) == "optim:\n  threshold: 0.25\n  type: sign\nsched:\n  teeth: 3\n");
   Settings copy = settings;
-  copy.optim.own<SignOptions>().threshold = 0.75;
-  CHECK(settings.optim.own<SignOptions>().threshold == 0.25);
-  const auto differences = danling::differences(danling::to_tree(settings), danling::to_tree(copy));
+  copy.optim.custom<SignOptions>().threshold = 0.75;
+  CHECK(settings.optim.custom<SignOptions>().threshold == 0.25);
+  const auto differences = danling::find_differences(danling::to_tree(settings), danling::to_tree(copy));
   REQUIRE(differences.size() == 1);
   CHECK(differences[0].key == "optim.threshold");
   Settings again;
   danling::from_tree(again, danling::to_tree(copy));
-  CHECK(again.optim.own<SignOptions>().threshold == 0.75);
+  CHECK(again.optim.custom<SignOptions>().threshold == 0.75);
   // Unset ones change nothing: a program's hash stays the same when it registers another optimizer.
-  CHECK(danling::canonical(Settings()) == "{}\n");
+  CHECK(danling::canonical_yaml(Settings()) == "{}\n");
 }
 
 TEST_CASE("register_optimizer: options of its own are checked, and no other type accepts them", "[optim]") {

@@ -7,7 +7,7 @@
 #include <danling/optim/build.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/lr_scheduler.hpp>
-#include <danling/optim/outline.hpp>
+#include <danling/optim/schedule_summary.hpp>
 #include <danling/optim/sgd.hpp>
 
 #include <support/catch.hpp>
@@ -82,7 +82,7 @@ void register_schedules_once() {
     optim::curves().add("square",
                         [](const auto&) { return optim::Curve{[](double p, const auto&) { return p * p; }}; });
     optim::register_curve<SteepOptions>("steep", [](const SchedulerSpec& options) {
-      const double exponent = options.own<SteepOptions>().steepness.value_or(3);
+      const double exponent = options.custom<SteepOptions>().steepness.value_or(3);
       return optim::Curve{[exponent](double p, const auto&) { return std::pow(p, exponent); },
                           {"steepness"},
                           {.final_lr = 0.0, .warmup_steps = 0, .cooldown_steps = 0}};
@@ -96,10 +96,10 @@ TEST_CASE("curves: a program's curve has the warm-up, cool-down and scaling of t
               {0.99 * 0.25, 0.96 * 0.5, 0.91 * 0.75, 0.84, 0.75, 0.64, 0.51, 0.36, 0.19 * 0.5, 0.0, 0.0});
   SchedulerSpec steep{.type = "steep"};
   check_rates(rates(steep, 2, 2), {0.875, 1e-300});
-  steep.own<SteepOptions>().steepness = 1;
+  steep.custom<SteepOptions>().steepness = 1;
   check_rates(rates(steep, 4, 4), {0.75, 0.5, 0.25, 1e-300});
   SchedulerSpec cosine{.type = "cosine"};
-  cosine.own<SteepOptions>().steepness = 1;
+  cosine.custom<SteepOptions>().steepness = 1;
   CHECK(refusal(cosine) ==
         "[sched] expected options of cosine (total_steps, final_lr_ratio, final_lr, min_lr, warmup_steps, "
         "cooldown_steps, scaling), got 'steepness'");
@@ -357,11 +357,11 @@ TEST_CASE("LambdaLR: the base rate times a function of the position", "[optim]")
         "[scheduler.build] expected a function for LambdaLR, got none");
 }
 
-TEST_CASE("outline: the first, highest and last rate, without a step", "[optim]") {
+TEST_CASE("summarize_schedule: the first, highest and last rate, without a step", "[optim]") {
   const auto optimizer = groups_of({1.0});
   const auto schedule =
       optim::build_scheduler({.type = "linear", .final_lr = 0.0, .min_lr = 0.0, .warmup_steps = 4}, *optimizer, 20);
-  const auto found = optim::outline(*schedule, 20);
+  const auto found = optim::summarize_schedule(*schedule, 20);
   REQUIRE(found.has_value());
   CHECK(found->text() == "0.2375 at first, 0.8 at most (step 4), 0 at last");
   CHECK(schedule->last_epoch() == 0);
@@ -369,8 +369,9 @@ TEST_CASE("outline: the first, highest and last rate, without a step", "[optim]"
   const auto other = groups_of({1.0});
   const auto longer = optim::build_scheduler(
       {.type = "linear", .final_lr = 0.0, .min_lr = 0.0, .warmup_steps = 1'234'567}, *other, 10'000'000);
-  CHECK(optim::outline(*longer, 10'000'000)->highest_at == 1'234'567);
-  CHECK_FALSE(optim::outline(*optim::build_scheduler({.type = "reduce_on_plateau"}, *other), 10).has_value());
+  CHECK(optim::summarize_schedule(*longer, 10'000'000)->highest_at == 1'234'567);
+  CHECK_FALSE(
+      optim::summarize_schedule(*optim::build_scheduler({.type = "reduce_on_plateau"}, *other), 10).has_value());
 }
 
 }  // namespace

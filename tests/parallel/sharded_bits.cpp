@@ -111,7 +111,7 @@ std::string train(const Group& world, const Layout& layout, bool adam, ShardOpti
     sharded.zero_grad();
     sharded.update_parameters();
   }
-  const ShardedModel::Whole scope(sharded);
+  const ShardedModel::FullParameters scope(sharded);
   std::string out = norms;
   for (const Tensor& parameter : net->parameters()) {
     out += bits_of(parameter);

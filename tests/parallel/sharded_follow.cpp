@@ -102,7 +102,7 @@ void train_window(const Group& world, ShardedModel& sharded, FollowNet& net, con
       if (*heard.begin() == "end") {
         break;
       }
-      sharded.follow(heard.begin()->front(), static_cast<std::size_t>(std::stoul(heard.begin()->substr(1))));
+      sharded.join_collective(heard.begin()->front(), static_cast<std::size_t>(std::stoul(heard.begin()->substr(1))));
     }
   }
   sharded.finish_backward();

@@ -231,7 +231,7 @@ TEST_CASE("ShardedModel: training on rows gives the parameters of training on wh
                             }
                             theirs.step();
                           }
-                          const ShardedModel::Whole scope(sharded);
+                          const ShardedModel::FullParameters scope(sharded);
                           const auto expected = whole->parameters();
                           std::size_t at = 0;
                           for (const Tensor& parameter : net->parameters()) {
@@ -304,7 +304,8 @@ TEST_CASE("ShardedModel: activations that are recomputed give the same gradients
               "equal");
 }
 
-TEST_CASE("ShardedModel::Whole: parameters are read and written in it, and rows keep what was written", "[parallel]") {
+TEST_CASE("ShardedModel::FullParameters: parameters are read and written in it, and rows keep what was written",
+          "[parallel]") {
   check_ranks(
       run_ranks(3,
                 [](const Group& group) {
@@ -313,14 +314,14 @@ TEST_CASE("ShardedModel::Whole: parameters are read and written in it, and rows 
                   const Tensor weight = net->named_parameters()["0.weight"];
                   expect(weight.sizes() == at::IntArrayRef({5, 6}) && weight.dtype() == torch::kDouble, "sizes, dtype");
                   {
-                    const ShardedModel::Whole scope(sharded);
+                    const ShardedModel::FullParameters scope(sharded);
                     expect(weight.equal(expected->named_parameters()["0.weight"]), "the values");
                     expect(weight.data_ptr() != nullptr && weight.requires_grad() && weight.is_leaf(), "a plain leaf");
                     const torch::NoGradGuard no_grad;
                     weight.mul_(2);
                   }
                   {
-                    const ShardedModel::Whole scope(sharded, true);
+                    const ShardedModel::FullParameters scope(sharded, true);
                     expect(weight.equal(expected->named_parameters()["0.weight"]), "what was written without `writes`");
                     const torch::NoGradGuard no_grad;
                     weight.mul_(2);
@@ -329,7 +330,7 @@ TEST_CASE("ShardedModel::Whole: parameters are read and written in it, and rows 
                   expect(sharded.rows_of(weight).equal(
                              (expected->named_parameters()["0.weight"] * 2).narrow(0, begin, count)),
                          "the rows");
-                  const ShardedModel::Whole scope(sharded);
+                  const ShardedModel::FullParameters scope(sharded);
                   expect(weight.equal(expected->named_parameters()["0.weight"] * 2), "what was written");
                   return std::string("equal");
                 }),
@@ -372,12 +373,12 @@ TEST_CASE("ShardedModel: code that touches a parameter outside of a step learns 
              }) +
              "\n";
       kept = weight.detach();
-      out += words([&] { const ShardedModel::Whole scope(sharded); }) + "\n";
+      out += words([&] { const ShardedModel::FullParameters scope(sharded); }) + "\n";
     }
     out += words([&] { kept.sum(); }) + "\n";
     {
-      const ShardedModel::Whole scope(sharded);
-      out += words([&] { const ShardedModel::Whole again(sharded); }) + "\n";
+      const ShardedModel::FullParameters scope(sharded);
+      out += words([&] { const ShardedModel::FullParameters again(sharded); }) + "\n";
     }
     out += words([&] { ShardedModel again(net, Group(), {}); }) + "\n";
     out += words([&] { sharded.rows_of(torch::ones({2})); }) + "\n";
@@ -386,23 +387,23 @@ TEST_CASE("ShardedModel: code that touches a parameter outside of a step learns 
   check_ranks(
       texts,
       "[parallel.fsdp] expected parameters to be used in a step, got aten::sum of '0.weight', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::FullParameters (in a run: "
       "runner.gather_parameters()), on all ranks\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::mul_ of '0.weight', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::FullParameters (in a run: "
       "runner.gather_parameters()), on all ranks\n"
       "[parallel.fsdp] expected memory that this rank has, got that of the sharded parameter '0.weight'; read "
-      "it inside of a dl::ShardedModel::Whole (in a run: runner.gather_parameters())\n"
+      "it inside of a dl::ShardedModel::FullParameters (in a run: runner.gather_parameters())\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::addmm of '0.bias', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::FullParameters (in a run: "
       "runner.gather_parameters()), on all ranks\n"
       "[parallel.fsdp] expected parameters that do not change in a step, got aten::add_ of '0.weight'; write to "
-      "it inside of a dl::ShardedModel::Whole(model, true)\n"
-      "[parallel.fsdp] expected dl::ShardedModel::Whole outside of steps, got one inside of a step\n"
+      "it inside of a dl::ShardedModel::FullParameters(model, true)\n"
+      "[parallel.fsdp] expected dl::ShardedModel::FullParameters outside of steps, got one inside of a step\n"
       "[parallel.fsdp] expected parameters to be used in a step, got aten::sum of '0.weight', of which each of "
-      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::Whole (in a run: "
+      "2 ranks has some rows; read or write it inside of a dl::ShardedModel::FullParameters (in a run: "
       "runner.gather_parameters()), on all ranks\n"
-      "[parallel.fsdp] expected dl::ShardedModel::Whole outside of steps, got one inside of another\n"
+      "[parallel.fsdp] expected dl::ShardedModel::FullParameters outside of steps, got one inside of another\n"
       "[parallel.fsdp] expected parameters of no other ShardedModel, got '0.weight'\n"
       "[parallel.fsdp] expected a parameter of the sharded module, got a tensor of [2]\n");
 }

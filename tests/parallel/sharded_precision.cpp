@@ -71,7 +71,7 @@ TEST_CASE("ShardedModel: operators compute in param_dtype, and rows keep theirs"
                         expect(rows.grad().allclose(sum.narrow(0, begin, count), 1e-6, 1e-6),
                                "the gradient of " + name);
                       }
-                      const ShardedModel::Whole scope(sharded, true);
+                      const ShardedModel::FullParameters scope(sharded, true);
                       const auto fresh = make_small_net()->named_parameters();
                       for (const auto& parameter : net->named_parameters()) {
                         expect(parameter.value().equal(fresh[parameter.key()]), "all bits of " + parameter.key());
@@ -115,46 +115,46 @@ TEST_CASE("ShardedModel: parameters of stage 1 and 2 are plain and up to date af
   for (const int stage : {1, 2}) {
     for (const bool shared : {true, false}) {
       check_ranks(
-          run_ranks(3,
-                    [&](const Group& group) {
-                      auto net = make_small_net(), whole = make_small_net();
-                      ShardedModel sharded(net.ptr(), group,
-                                           {.units = {"Linear"}, .stage = stage, .shared_memory = shared});
-                      std::vector<Tensor> rows;
-                      for (const auto& [name, tensor] : sharded.named_parameters()) {
-                        rows.push_back(tensor);
-                      }
-                      expect(ShardedModel::trained(net->parameters()[0]).is_same(sharded.rows_of(net->parameters()[0])),
-                             "the rows of a parameter");
-                      danling::optim::SGD ours(rows, {.lr = 0.1, .momentum = 0.9});
-                      danling::optim::SGD theirs(whole->parameters(), {.lr = 0.1, .momentum = 0.9});
-                      for (int step = 0; step < 4; ++step) {
-                        const Tensor x = batch_of(10 * step + group.rank());
-                        {
-                          const ShardedModel::Step scope(sharded);
-                          net->forward(x).square().mean().backward();
-                        }
-                        sharded.finish_backward();
-                        ours.step();
-                        sharded.zero_grad();
-                        const auto early = error_of<danling::StateError>([&] { ShardedModel::Step scope(sharded); });
-                        expect(early ==
-                                   "[parallel.fsdp] expected update_parameters() between an update and the next step, "
-                                   "which all ranks need with stage 1 and 2, got a step",
-                               "a refusal of stale parameters, got " + early);
-                        sharded.update_parameters();
-                        whole->forward(x).square().mean().backward();
-                        for (Tensor& parameter : whole->parameters()) {
-                          group.all_reduce(parameter.mutable_grad());
-                        }
-                        theirs.step();
-                        theirs.zero_grad();
-                        for (std::size_t at = 0; at < rows.size(); ++at) {
-                          expect(net->parameters()[at].allclose(whole->parameters()[at], 1e-5, 1e-6), "the parameters");
-                        }
-                      }
-                      return std::string("equal");
-                    }),
+          run_ranks(
+              3,
+              [&](const Group& group) {
+                auto net = make_small_net(), whole = make_small_net();
+                ShardedModel sharded(net.ptr(), group, {.units = {"Linear"}, .stage = stage, .shared_memory = shared});
+                std::vector<Tensor> rows;
+                for (const auto& [name, tensor] : sharded.named_parameters()) {
+                  rows.push_back(tensor);
+                }
+                expect(ShardedModel::to_local(net->parameters()[0]).is_same(sharded.rows_of(net->parameters()[0])),
+                       "the rows of a parameter");
+                danling::optim::SGD ours(rows, {.lr = 0.1, .momentum = 0.9});
+                danling::optim::SGD theirs(whole->parameters(), {.lr = 0.1, .momentum = 0.9});
+                for (int step = 0; step < 4; ++step) {
+                  const Tensor x = batch_of(10 * step + group.rank());
+                  {
+                    const ShardedModel::Step scope(sharded);
+                    net->forward(x).square().mean().backward();
+                  }
+                  sharded.finish_backward();
+                  ours.step();
+                  sharded.zero_grad();
+                  const auto early = error_of<danling::StateError>([&] { ShardedModel::Step scope(sharded); });
+                  expect(early ==
+                             "[parallel.fsdp] expected update_parameters() between an update and the next step, "
+                             "which all ranks need with stage 1 and 2, got a step",
+                         "a refusal of stale parameters, got " + early);
+                  sharded.update_parameters();
+                  whole->forward(x).square().mean().backward();
+                  for (Tensor& parameter : whole->parameters()) {
+                    group.all_reduce(parameter.mutable_grad());
+                  }
+                  theirs.step();
+                  theirs.zero_grad();
+                  for (std::size_t at = 0; at < rows.size(); ++at) {
+                    expect(net->parameters()[at].allclose(whole->parameters()[at], 1e-5, 1e-6), "the parameters");
+                  }
+                }
+                return std::string("equal");
+              }),
           "equal");
     }
   }

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include <danling/nn/recompute.hpp>
-#include <danling/parallel/slice_random.hpp>
+#include <danling/parallel/rank_rng_guard.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 
 #include "parallel/tensor_support.hpp"

@@ -335,7 +335,7 @@ TEST_CASE("parallelize_module: slices of a plan are sharded by rows in their tur
         const auto [first, count] = sharded.row_range(slice.size(0));
         expect_close(rows.grad(), slice.narrow(0, first, count), "the gradient of " + name);
       }
-      const ShardedModel::Whole values(sharded);
+      const ShardedModel::FullParameters values(sharded);
       for (const auto& item : sliced->named_parameters()) {
         const torch::NoGradGuard no_grad;
         expect_close(item.value().add(0), slice_like(theirs[item.key()].detach(), item.value()), "the values");

@@ -1,5 +1,5 @@
 // A small GPT of sliced layers against the same of LibTorch's layers: losses, gradients and updates.
-#include <danling/parallel/slice_random.hpp>
+#include <danling/parallel/rank_rng_guard.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 #include <danling/parallel/tensor_layers.hpp>
 #include <danling/parallel/vocab_cross_entropy.hpp>

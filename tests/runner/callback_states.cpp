@@ -90,7 +90,7 @@ struct Replay {
 class TrackingRunner : public TinyRunner {
  public:
   explicit TrackingRunner(const TinyConfig& config) : TinyRunner(config), average(add(MovingAverage(*this))) {
-    track("replay", replay);
+    register_state("replay", replay);
     before_step = [this](TinyRunner& self, std::int64_t done) {
       replay.seen.push_back(self.state().train.global_step);
       if (done == stop_at) {
@@ -167,8 +167,8 @@ TEST_CASE("Callback: a state without its callback is a warning, a tracked object
         "[runner.load_checkpoint] expected the state of 'replay' under 'tracked' in the checkpoint, got none; put "
         "'tracked' into checkpoint.exclude_from_loading to keep its initial state");
   Replay late;
-  CHECK(error_of<dl::StateError>([&] { tracking.track("late", late); }) ==
-        "[runner.track] expected a call before initialize(), got one later");
+  CHECK(error_of<dl::StateError>([&] { tracking.register_state("late", late); }) ==
+        "[runner.register_state] expected a call before initialize(), got one later");
 }
 
 TEST_CASE("TorchRunner: an exception of a tracked state names the object, and a state without an object is a warning",
@@ -183,11 +183,12 @@ TEST_CASE("TorchRunner: an exception of a tracked state names the object, and a 
   Unwilling replay;
   config.hidden = 9;
   TinyRunner runner(config);
-  runner.track("replay", replay);
+  runner.register_state("replay", replay);
   runner.initialize();
   const dl::State saved = dl::clone(runner.state_dict());
-  CHECK(error_of<dl::CheckpointError>([&] { runner.load_checkpoint(saved); }) ==
-        "[runner.track] expected the object 'replay' to save or load its state, got an exception: cannot load");
+  CHECK(
+      error_of<dl::CheckpointError>([&] { runner.load_checkpoint(saved); }) ==
+      "[runner.register_state] expected the object 'replay' to save or load its state, got an exception: cannot load");
 
   TinyRunner without(config);
   std::vector<std::string> warnings;

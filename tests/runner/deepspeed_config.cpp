@@ -217,7 +217,7 @@ TEST_CASE("deepspeed: reading a config again changes nothing", "[runner][deepspe
   TinyConfig read;  // as a checkpoint has it
   danling::load_text(read, danling::to_yaml(danling::to_tree(once)), "runner.yaml");
   read = dl::with_deepspeed(read, 2);
-  CHECK(danling::canonical(read) == danling::canonical(once));
+  CHECK(danling::canonical_yaml(read) == danling::canonical_yaml(once));
 }
 
 TEST_CASE("deepspeed: a file, the command line, and both", "[runner][deepspeed]") {
@@ -236,7 +236,7 @@ TEST_CASE("deepspeed: a file, the command line, and both", "[runner][deepspeed]"
   RunnerConfig config;
   danling::load_text(config, "deepspeed: {zero_optimization: {stage: 1, overlap_comm: true}}", "a.yaml");
   danling::load_text(config, "deepspeed: {gradient_clipping: 2}", "b.yaml");
-  danling::apply(config, "deepspeed.zero_optimization.stage", "3");
+  danling::set_option(config, "deepspeed.zero_optimization.stage", "3");
   config.stack = "ds";
   config = dl::with_deepspeed(config, 1);
   CHECK(config.stack == "deepspeed");
@@ -245,7 +245,7 @@ TEST_CASE("deepspeed: a file, the command line, and both", "[runner][deepspeed]"
 
   RunnerConfig text;
   text.deepspeed = "ds.json";
-  CHECK(error_of<ConfigError>([&] { danling::apply(text, "deepspeed.zero_optimization.stage", "3"); }) ==
+  CHECK(error_of<ConfigError>([&] { danling::set_option(text, "deepspeed.zero_optimization.stage", "3"); }) ==
         "[config.parse] expected a mapping for 'deepspeed' with the key 'zero_optimization.stage', got ds.json "
         "(command line)");
   CHECK(error_of_options("--deepspeed", "[1]") ==
@@ -336,7 +336,7 @@ TEST_CASE("deepspeed: every key without an option is accepted with a line or ref
       CHECK(any_has(notes.info, dl::detail::concat(path, ": ", key.text)));
       auto same = folded("{}");
       same.deepspeed = config.deepspeed;
-      CHECK(danling::canonical(config) == danling::canonical(same));
+      CHECK(danling::canonical_yaml(config) == danling::canonical_yaml(same));
     } else {
       CHECK_THAT(json_error(json(asking(key))),
                  StartsWith(dl::detail::concat("[deepspeed.config] expected no '", path, "', got ")) &&

@@ -34,7 +34,7 @@ class PointsOf : public Base {
   PointsOf(const TinyConfig& config, std::int64_t world_size) : Base(config, world_size) { fill(config); }
   ~PointsOf() override { this->close(); }
   std::string numbers() {
-    const auto exposed = this->expose_state(/*writes=*/false);
+    const auto exposed = this->gather_full_state(/*writes=*/false);
     return deepspeed_run_numbers(*this);
   }
   std::int64_t stop_at = -1;
@@ -165,7 +165,7 @@ TEST_CASE("DeepSpeedRunner: two processes at each stage of ZeRO train as the sta
     const Folder here, there;
     TinyConfig json = deepspeed_config(here, whole_json);
     json.dropout = 0;
-    danling::apply(json, "deepspeed.zero_optimization.stage", std::to_string(stage));
+    danling::set_option(json, "deepspeed.zero_optimization.stage", std::to_string(stage));
     TinyConfig plain = plain_config(there);
     plain.dropout = 0;
     set_the_same(plain, 2);
@@ -206,11 +206,11 @@ TEST_CASE("DeepSpeedRunner: saves into tagged directories, and pointers name the
   CHECK(entries(directory / "ckpt-e000002") == std::vector<std::string>{"runner.yaml", "state.pth"});
   TinyConfig written;
   danling::load_config_file(written, (directory / "ckpt-e000002" / "runner.yaml").string());
-  CHECK(danling::canonical(written) == danling::canonical(runner.config()));
+  CHECK(danling::canonical_yaml(written) == danling::canonical_yaml(runner.config()));
   for (const char* name : {"best.pointer", "best", "ckpt-e000002", ""}) {
     const auto config = dl::read_config<TinyConfig>(directory / name);
     CHECK(config.stack == "deepspeed");
-    CHECK(danling::canonical(config) == danling::canonical(runner.config()));
+    CHECK(danling::canonical_yaml(config) == danling::canonical_yaml(runner.config()));
   }
   const auto loaded = dl::from_checkpoint<JsonRunner, TinyConfig>(directory / "best");
   CHECK(loaded->state().train.epoch == 2);
@@ -295,7 +295,7 @@ TEST_CASE("DeepSpeedRunner: two processes with shared parameters resume from one
   const Folder whole, parts;
   TinyConfig config = deepspeed_config(whole, whole_json);
   config.dropout = 0;
-  danling::apply(config, "deepspeed.zero_optimization.stage", "3");
+  danling::set_option(config, "deepspeed.zero_optimization.stage", "3");
   const auto expected = train_launched<JsonRunner>(2, config);
   config.workspace_root = parts.path().string();
   config.auto_resume = true;

@@ -43,7 +43,7 @@ TEST_CASE("distill: the loss has a term against the logits of the loaded teacher
   Taught taught;
   taught.config.distill.temperature = 4.0;
   taught.config.distill.weight = 0.7;
-  dl::apply(taught.config, "losses.target.weight", "0.3");
+  dl::set_option(taught.config, "losses.target.weight", "0.3");
   StudentRunner runner(taught.config);
   const dl::Result result = runner.evaluate({"val"});
   const torch::NoGradGuard no_grad;
@@ -95,8 +95,8 @@ TEST_CASE("distill: a run with a scheduled weight resumes bit for bit, and its d
   taught.config.epochs = 3;
   taught.config.dropout = 0.5;
   taught.config.precision = "bf16";
-  dl::apply(taught.config, "losses.distill.schedule", "cosine");
-  dl::apply(taught.config, "losses.distill.length", "15");
+  dl::set_option(taught.config, "losses.distill.schedule", "cosine");
+  dl::set_option(taught.config, "losses.distill.length", "15");
   const auto through = [&] {
     const Folder folder;
     TinyConfig config = taught.config;
@@ -123,7 +123,7 @@ TEST_CASE("distill: positions without a target do not count, where the criterion
   const auto term = [&](bool by_config) {
     TinyConfig config = taught.config;
     if (by_config) {
-      dl::apply(config, "losses.ce.type", "cross_entropy");
+      dl::set_option(config, "losses.ce.type", "cross_entropy");
     }
     StudentRunner runner(config);
     dl::Batch val = make_points(20, 1000);
@@ -165,7 +165,7 @@ TEST_CASE("distill: what is missing or does not fit is refused in one line", "[r
         "nn::DistillationLoss to your losses instead");
   TinyConfig both = taught.config;
   both.distill.weight = 0.5;
-  dl::apply(both, "losses.distill.weight", "0.5");
+  dl::set_option(both, "losses.distill.weight", "0.5");
   CHECK(error(both, nothing) ==
         "[runner.losses] expected one of 'losses.distill.weight' and 'distill.weight', got both");
 }

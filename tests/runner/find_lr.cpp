@@ -174,7 +174,7 @@ class CountingRunner : public TinyRunner {
     dl::State state_dict() const { return count; }
     void load_state_dict(const dl::State& state) { count = state.integer(); }
   };
-  explicit CountingRunner(const TinyConfig& config) : TinyRunner(config) { track("counter", counter); }
+  explicit CountingRunner(const TinyConfig& config) : TinyRunner(config) { register_state("counter", counter); }
   Counter counter;
 
  protected:

@@ -63,7 +63,7 @@ class GptTestRunner : public dl::ParallelRunner {
   /// Results, and this rank's slices of the parameters, as bytes.
   std::string outcome() {
     dl::State out;
-    const auto exposed = expose_state(/*writes=*/false);
+    const auto exposed = gather_full_state(/*writes=*/false);
     for (const auto& [name, tensor] : model.named_state()) {
       dl::State part;
       part["values"] = tensor.detach().clone();

@@ -70,11 +70,13 @@ TEST_CASE("backend: gloo joins processes, and nccl is refused where several woul
   parse_options(config, "--backend", "nccl");
   CHECK(dl::detail::apply_init_method(dl::ProcessIdentity(), config).world_size == 1);
   const std::string error = error_of<ConfigError>([&] { dl::detail::apply_init_method(agent_identity(), config); });
-  CHECK(error == std::string("[runner.init_distributed] expected 'backend: gloo', got 'nccl', ") +
-                     (at::hasCUDA() ? "which this release does not join: create the process group with LibTorch, and "
-                                      "pass a Parallelism of your own over its dl::Group::over to set_parallelism in "
-                                      "an override of init_distributed"
-                                    : "which this LibTorch lacks: it is built without CUDA; unset 'backend'"));
+  CHECK(error ==
+        std::string("[runner.init_distributed] expected 'backend: gloo', got 'nccl', ") +
+            (at::hasCUDA()
+                 ? "which this release does not join: create the process group with LibTorch, and "
+                   "pass a Parallelism of your own over its dl::Group::from_process_group to set_parallelism in "
+                   "an override of init_distributed"
+                 : "which this LibTorch lacks: it is built without CUDA; unset 'backend'"));
   CHECK_THAT(error_of_options("--backend", "mpi"), StartsWith("[config.parse] expected one of gloo, nccl"));
 }
 

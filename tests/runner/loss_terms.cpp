@@ -12,7 +12,7 @@ TinyConfig config_of(const Folder& folder, const std::vector<std::pair<std::stri
   TinyConfig config(folder);
   config.epochs = 1;
   for (const auto& [key, value] : keys) {
-    dl::apply(config, key, value);
+    dl::set_option(config, key, value);
   }
   return config;
 }
@@ -86,12 +86,12 @@ TEST_CASE("losses: a run with scheduled weights resumes bit for bit", "[runner]"
   TinyConfig config;
   config.epochs = 3;
   config.accum_steps = 2;
-  dl::apply(config, "losses.ce.type", "focal");
-  dl::apply(config, "losses.ce.gamma", "1.5");
-  dl::apply(config, "losses.smooth.type", "cross_entropy");
-  dl::apply(config, "losses.smooth.label_smoothing", "0.1");
-  dl::apply(config, "losses.smooth.schedule", "polynomial");
-  dl::apply(config, "losses.smooth.length", "9");
+  dl::set_option(config, "losses.ce.type", "focal");
+  dl::set_option(config, "losses.ce.gamma", "1.5");
+  dl::set_option(config, "losses.smooth.type", "cross_entropy");
+  dl::set_option(config, "losses.smooth.label_smoothing", "0.1");
+  dl::set_option(config, "losses.smooth.schedule", "polynomial");
+  dl::set_option(config, "losses.smooth.length", "9");
   check_same(run_stopped<TermsRunner>(config, {3, 6}), run_through(config));
 }
 

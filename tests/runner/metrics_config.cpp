@@ -23,13 +23,13 @@ std::string metric_names(const dl::Metrics& metrics) {
 
 TEST_CASE("MetricsSpec: YAML builds metrics, in a program without a runner too", "[runner]") {
   MetricsProgram program;
-  CHECK(dl::metrics::build(program.metrics) == nullptr);
+  CHECK(dl::metrics::build_metrics(program.metrics) == nullptr);
   dl::load_text(program,
                 "metrics: {type: multiclass, num_classes: 10, mode: stream, average: micro, metrics: [acc, f1, "
                 "auroc]}\n",
                 "run.yaml");
-  dl::finish(program);
-  const auto metrics = dl::metrics::build(program.metrics);
+  dl::finalize(program);
+  const auto metrics = dl::metrics::build_metrics(program.metrics);
   CHECK(metric_names(*metrics) == "acc f1 auroc");
   CHECK(dynamic_cast<dl::StreamMetrics*>(metrics.get()) != nullptr);
   // Micro: of four labels three, where macro has the mean of 1 and 1/2.
@@ -48,15 +48,15 @@ TEST_CASE("MetricsSpec: the command line sets each key", "[runner]") {
   REQUIRE_FALSE(dl::parse(program, static_cast<int>(std::size(words)), words));
   CHECK(program.metrics.ignore_index == std::nullopt);
   CHECK(program.metrics.device == at::Device("cpu"));
-  CHECK(metric_names(*dl::metrics::build(program.metrics)) == "acc acc5 fbeta fbeta5");
+  CHECK(metric_names(*dl::metrics::build_metrics(program.metrics)) == "acc acc5 fbeta fbeta5");
 }
 
 TEST_CASE("MetricsSpec: `scores` is detect, probabilities or logits", "[runner]") {
   const auto accuracy = [](const std::string& scores) {
     MetricsProgram program;
     dl::load_text(program, "metrics: {type: binary, metrics: [acc], scores: " + scores + "}\n", "run.yaml");
-    dl::finish(program);
-    const auto metrics = dl::metrics::build(program.metrics);
+    dl::finalize(program);
+    const auto metrics = dl::metrics::build_metrics(program.metrics);
     metrics->update(torch::tensor({0.25, 0.75}), torch::tensor({1, 1}));
     return *metrics->average().number("acc");
   };
@@ -70,8 +70,8 @@ TEST_CASE("MetricsSpec: errors name the wrong key or value", "[runner]") {
     return error_of<ConfigError>([&] {
       MetricsProgram program;
       dl::load_text(program, "metrics: " + yaml + "\n", "run.yaml");
-      dl::finish(program);
-      dl::metrics::build(program.metrics);
+      dl::finalize(program);
+      dl::metrics::build_metrics(program.metrics);
     });
   };
   CHECK_THAT(refusal("{type: multiclass, num_classes: 3, metrics: [acc, aurok]}"),
@@ -131,9 +131,9 @@ TEST_CASE("TorchRunner: metrics of the config replace those of the program", "[r
 TEST_CASE("TorchRunner: metrics of the config take no part in the id", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
-  const std::string before = dl::canonical(config);
+  const std::string before = dl::canonical_yaml(config);
   config.metrics.type = "binary";
-  CHECK(dl::canonical(config) == before);
+  CHECK(dl::canonical_yaml(config) == before);
 }
 
 TEST_CASE("TorchRunner: a run resumes within an epoch with other metrics", "[runner]") {

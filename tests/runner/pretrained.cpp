@@ -45,7 +45,7 @@ TEST_CASE("load_pretrained: another architecture is an error with file and names
             "here and Float [8, 4] there, 0.bias is Float [9] here and Float [8] there, 3.weight is Float [3, 9] here "
             "and Float [3, 8] there); rename them, choose others by `key`, or set strict to false to leave those as "
             "they are");
-  CHECK(dl::identical(before, runner.model.state_dict()));
+  CHECK(dl::bitwise_equal(before, runner.model.state_dict()));
 
   const dl::WeightMatch match = runner.load_pretrained(model, {.strict = false});
   CHECK(match.loaded == std::vector<std::string>{"3.bias"});
@@ -108,12 +108,12 @@ TEST_CASE("from_checkpoint: builds the runner of a checkpoint, which continues b
   PretrainedRun run;
   const auto first = run.checkpoints / "ckpt-e000001.pth";
   const auto config = dl::read_config<TinyConfig>(first);
-  CHECK(dl::canonical(config) == dl::canonical(run.config));
+  CHECK(dl::canonical_yaml(config) == dl::canonical_yaml(run.config));
   CHECK(config.workspace_root == run.config.workspace_root);
   const dl::State state = dl::load_file(first);
   const auto check = [&](TinyRunner& runner) {
     CHECK(runner.state().train.epoch == 1);
-    CHECK(dl::identical(runner.model.state_dict(), state.at("model")));
+    CHECK(dl::bitwise_equal(runner.model.state_dict(), state.at("model")));
     runner.train();
     CHECK(runner.state().train.epoch == 2);
     CHECK(dl::first_difference(runner.model.state_dict(), run.weights) == "");
@@ -138,7 +138,7 @@ TEST_CASE("from_pretrained: builds a runner with another config and the weights 
   config.resume = "nowhere.pth";
   config.auto_resume = true;
   const auto runner = dl::from_pretrained<TinyRunner>(config, run.checkpoints / "model.safetensors");
-  CHECK(dl::identical(runner->model.state_dict(), run.weights));
+  CHECK(dl::bitwise_equal(runner->model.state_dict(), run.weights));
   CHECK(runner->state().train.epoch == 0);
   CHECK(runner->config<TinyConfig>().dropout == 0);
   CHECK_FALSE(runner->config().resume.has_value());

@@ -111,7 +111,7 @@ TEST_CASE("compile: a run with recorded steps has the bits of an eager one", "[r
                                                                        {"ce.weight", "2"},
                                                                        {"ce.begin", "40"},
                                                                        {"ce.schedule", "linear"}}) {
-      danling::apply(config, "losses." + key, value);
+      danling::set_option(config, "losses." + key, value);
     }
     const auto report = check_equal<TinyRunner>(config, [](TinyRunner& runner) {
       runner.criterion =
@@ -381,9 +381,9 @@ TEST_CASE("compile: wrong values are errors with their key", "[runner]") {
   const auto error = [](const std::string& key, const std::string& value) {
     return error_of<dl::ConfigError>([&] {
       TinyConfig config;
-      danling::apply(config, "compile.enable", "true");
-      danling::apply(config, key, value);
-      danling::finish(config);
+      danling::set_option(config, "compile.enable", "true");
+      danling::set_option(config, key, value);
+      danling::finalize(config);
     });
   };
   CHECK_THAT(

@@ -6,7 +6,7 @@ namespace runner_test {
 namespace {
 
 TEST_CASE("RunnerConfig: the id depends on the computation of a run, not on its length, place or logs", "[runner]") {
-  CHECK(danling::canonical(RunnerConfig()) ==
+  CHECK(danling::canonical_yaml(RunnerConfig()) ==
         "accum_steps: 1\n"
         "deterministic: false\n"
         "flush_denormals: false\n"
@@ -37,7 +37,7 @@ TEST_CASE("RunnerConfig: the id depends on the computation of a run, not on its 
                                                         {"optim.fused", "false"}}) {
     CAPTURE(key);
     RunnerConfig other;
-    danling::apply(other, key, value);
+    danling::set_option(other, key, value);
     CHECK(danling::config_id(other) != id);
   }
 }
@@ -55,7 +55,7 @@ TEST_CASE("RunnerConfig: the case of optim.type and sched.type takes no part in 
   parse_options(config, "--optim.type", "adamW", "--sched.type", "Cosine");
   RunnerConfig other;
   parse_options(other, "--optim.type", "adamw", "--sched.type", "cosine");
-  CHECK(danling::canonical(config) == danling::canonical(other));
+  CHECK(danling::canonical_yaml(config) == danling::canonical_yaml(other));
 }
 
 TEST_CASE("RunnerConfig: workers and prefetching take no part in the id", "[runner]") {
@@ -98,12 +98,13 @@ TEST_CASE("RunnerConfig: fields of a derived config take part in parse, print, i
   parse_options(config, "--hidden", "64", "--data.root", "/d", "--epochs", "2");
   CHECK(config.hidden == 64);
   CHECK(config.epochs == 2);
-  CHECK(danling::to_yaml(danling::changed(danling::to_tree(config), danling::to_tree(UserConfig()))) ==
+  CHECK(danling::to_yaml(danling::changed_entries(danling::to_tree(config), danling::to_tree(UserConfig()))) ==
         "epochs: 2\nhidden: 64\ndata:\n  root: /d\n");
-  CHECK_THAT(danling::canonical(config), ContainsSubstring("hidden: 64\n"));
-  CHECK_THAT(danling::canonical(config), !ContainsSubstring("root"));
-  CHECK(danling::describe(danling::differences(danling::semantic_tree(config), danling::semantic_tree(UserConfig())),
-                          "in the checkpoint", "here") == "  hidden: 64 in the checkpoint, 128 here\n");
+  CHECK_THAT(danling::canonical_yaml(config), ContainsSubstring("hidden: 64\n"));
+  CHECK_THAT(danling::canonical_yaml(config), !ContainsSubstring("root"));
+  CHECK(
+      danling::describe(danling::find_differences(danling::semantic_tree(config), danling::semantic_tree(UserConfig())),
+                        "in the checkpoint", "here") == "  hidden: 64 in the checkpoint, 128 here\n");
   CHECK(error_of<ConfigError>([&] { danling::load_text(config, "hiden: 3\n", "a.yaml"); }) ==
         "[config.parse] expected a known key, got 'hiden' (file 'a.yaml', line 1); did you mean 'hidden'?");
   const std::string help = danling::help(config, "mnist", 100);

@@ -176,12 +176,12 @@ TEST_CASE("RunnerConfig: the default of every key is accepted when written out",
     CAPTURE(key);
     RunnerConfig config;
     danling::load_text(config, danling::detail::concat(key, ": ", value, "\n"), "a.yaml");
-    danling::finish(config);
+    danling::finalize(config);
   }
   RunnerConfig config;
   danling::load_text(config, danling::to_yaml(danling::to_tree(RunnerConfig())), "full.yaml");
-  danling::finish(config);
-  CHECK(danling::differences(danling::to_tree(config), danling::to_tree(RunnerConfig())).empty());
+  danling::finalize(config);
+  CHECK(danling::find_differences(danling::to_tree(config), danling::to_tree(RunnerConfig())).empty());
 }
 
 TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error with its name", "[runner]") {
@@ -210,7 +210,7 @@ TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error 
       if (section == missing) {
         CAPTURE(name);
         RunnerConfig config;
-        CHECK_THAT(error_of<ConfigError>([&] { danling::apply(config, name, "-77"); }),
+        CHECK_THAT(error_of<ConfigError>([&] { danling::set_option(config, name, "-77"); }),
                    ContainsSubstring("not available in this release"));
       }
     }

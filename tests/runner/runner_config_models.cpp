@@ -41,10 +41,10 @@ TEST_CASE("RunnerConfig: sections of models override the common options of optim
 
   CHECK(config.model_names() == std::vector<std::string>{"critic", "generator"});
   CHECK(danling::config_id(config) != id);
-  CHECK_THAT(danling::canonical(config), ContainsSubstring("  critic:\n    fused: false\n"));
+  CHECK_THAT(danling::canonical_yaml(config), ContainsSubstring("  critic:\n    fused: false\n"));
   RunnerConfig other;
   danling::from_tree(other, danling::to_tree(config));
-  CHECK(danling::canonical(other) == danling::canonical(config));
+  CHECK(danling::canonical_yaml(other) == danling::canonical_yaml(config));
 }
 
 TEST_CASE("RunnerConfig: a section without a model, or a misspelt option in one, is an error", "[runner]") {

@@ -201,15 +201,15 @@ TEST_CASE("sched.interval: all names of DanLing, with one canonical form", "[run
   epoch.sched.interval = "epoch";
   for (const auto* name : {"step", "steps", "update", "updates", "Steps"}) {
     TinyConfig config;
-    dl::apply(config, "sched.interval", name);
+    dl::set_option(config, "sched.interval", name);
     CHECK(config.sched.interval_name() == "step");
-    CHECK(dl::canonical(config) == dl::canonical(step));
+    CHECK(dl::canonical_yaml(config) == dl::canonical_yaml(step));
   }
   for (const auto* name : {"epoch", "epochs", "eval", "evaluation", "validation", "Validation"}) {
     TinyConfig config;
-    dl::apply(config, "sched.interval", name);
+    dl::set_option(config, "sched.interval", name);
     CHECK(config.sched.interval_name() == "epoch");
-    CHECK(dl::canonical(config) == dl::canonical(epoch));
+    CHECK(dl::canonical_yaml(config) == dl::canonical_yaml(epoch));
   }
 }
 

@@ -162,7 +162,7 @@ TEST_CASE("parallel: ranks that compute other samples or layers draw other numbe
                                                     dl::FsdpConfig());
       const auto from = parallelism.generators_from(before, ranks);
       return dl::detail::concat(parallelism.seed(100), from ? dl::detail::concat(" as ", *from) : " anew", ", ",
-                                parallelism.reporting_ranks());
+                                parallelism.num_reporting_ranks());
     });
   };
   using Ranks = std::vector<std::string>;

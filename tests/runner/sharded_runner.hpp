@@ -15,7 +15,7 @@ class FsdpRunner : public DdpRunner<Base> {
   FsdpRunner(const TinyConfig& config, const dl::Group& group) : DdpRunner<Base>(config, group), group_(group) {}
 
   std::string numbers() {
-    const auto exposed = this->expose_state(/*writes=*/false);
+    const auto exposed = this->gather_full_state(/*writes=*/false);
     return DdpRunner<Base>::numbers();
   }
 

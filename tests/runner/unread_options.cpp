@@ -77,7 +77,7 @@ TEST_CASE("losses: a term that begins at the end of the run, and weights that ar
     TinyConfig config(folder);
     config.epochs = 2;  // 14 steps
     for (const auto& [key, value] : keys) {
-      dl::apply(config, key, value);
+      dl::set_option(config, key, value);
     }
     TermsRunner runner(config);
     Texts warnings;

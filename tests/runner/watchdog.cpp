@@ -319,7 +319,7 @@ TEST_CASE("watchdog: also one process ends where its dataset, evaluation or save
   const EndedRank saving = train_alone(
       [](TinyRunner& runner) {
         static Saved saved;
-        runner.track("saved", saved);
+        runner.register_state("saved", saved);
       },
       train);
   INFO(saving.err);

@@ -146,7 +146,7 @@ TEST_CASE("Checker: other random numbers, host calls and buffers are found", "[t
   };
   CHECK(found([](const at::Tensor&) {}) == "");
   CHECK(found([=](const at::Tensor&) {
-          const tape::Suspended not_recorded;
+          const tape::NoRecordGuard not_recorded;
           if (*count > 0) {
             at::Generator generator = at::detail::getDefaultCPUGenerator();
             generator.set_state(seeded(1).get_state());
@@ -167,7 +167,7 @@ TEST_CASE("Checker: other random numbers, host calls and buffers are found", "[t
         "it leaves another value in statistics");
   CHECK(found([=](const at::Tensor&) {
           if (*count > 0 && tape::observer() != nullptr) {
-            tape::observer()->refuse("its length changes");
+            tape::observer()->mark_unrecordable("its length changes");
           }
         }) == "its length changes");
 }
@@ -207,7 +207,7 @@ TEST_CASE("Checker: compares before an update of parameters, and from there on w
       if (observer != nullptr) {
         observer->before_update();
         {
-          const tape::Suspended not_recorded;
+          const tape::NoRecordGuard not_recorded;
           update({});
         }
         observer->update("update", update);

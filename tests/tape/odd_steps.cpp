@@ -138,7 +138,7 @@ TEST_CASE("reconcile: a tensor of the program that differs where it is read seco
   const Subject views = small([count](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor factors;
     {
-      const tape::Suspended outside;
+      const tape::NoRecordGuard outside;
       factors = torch::ones({2});
       factors[1] = static_cast<double>(++*count);
     }

@@ -89,8 +89,8 @@ TEST_CASE("Recorder: refuses tensors that change their memory", "[tape]") {
 TEST_CASE("Recorder: says that code of the step refuses", "[tape]") {
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           if (tape::observer() != nullptr) {
-            tape::observer()->refuse("it asks the network");
-            tape::observer()->refuse("it asks again");
+            tape::observer()->mark_unrecordable("it asks the network");
+            tape::observer()->mark_unrecordable("it asks again");
           }
           return (weight * x).sum();
         })) == "it asks the network");
@@ -132,7 +132,7 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
   const Subject subject = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
-      const tape::Suspended not_recorded;
+      const tape::NoRecordGuard not_recorded;
       outside = random({3, 4}, ++*other);
     }
     return (weight * x * outside).sum();
@@ -143,7 +143,7 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
   const Subject numbers = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
-      const tape::Suspended not_recorded;
+      const tape::NoRecordGuard not_recorded;
       outside = torch::full({}, static_cast<double>(++*other));
     }
     return (weight * x * outside).sum();
@@ -159,7 +159,7 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
   const Subject large = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
-      const tape::Suspended not_recorded;
+      const tape::NoRecordGuard not_recorded;
       outside = torch::ones({20000});  // more than is compared
     }
     return (weight * x).sum() * outside.sum();
@@ -170,7 +170,7 @@ TEST_CASE("reconcile: tensors of the program that are other ones in each step", 
   const Subject changed = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
-      const tape::Suspended not_recorded;
+      const tape::NoRecordGuard not_recorded;
       outside = torch::ones({3, 4});
     }
     outside.add_(1);
@@ -241,7 +241,7 @@ TEST_CASE("Recorder: one at a time in a process", "[tape]") {
   CHECK(error_of<danling::StateError>([] { const tape::Recorder two(tape::StepTensors{}); }) ==
         "[tape.record] expected no other recording in this process, got one in progress");
   CHECK(tape::observer() == one.get());
-  const tape::Suspended outside;
+  const tape::NoRecordGuard outside;
   CHECK(tape::observer() == nullptr);
 }
 

@@ -16,8 +16,8 @@
 namespace danling_test::metrics_reader_cases {
 namespace {
 
-using danling::Curve;
 using danling::CurvePoint;
+using danling::MetricCurve;
 using danling::MetricsReader;
 using danling::Result;
 using danling::detail::concat;
@@ -31,10 +31,10 @@ void append(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::app) << text;
 }
 
-const Curve& curve_of(const MetricsReader& reader, const std::string& name, const std::string& split = "train",
-                      bool of_pass = false) {
+const MetricCurve& curve_of(const MetricsReader& reader, const std::string& name, const std::string& split = "train",
+                            bool of_pass = false) {
   const auto& curves = reader.curves();
-  const auto found = std::find_if(curves.begin(), curves.end(), [&](const Curve& curve) {
+  const auto found = std::find_if(curves.begin(), curves.end(), [&](const MetricCurve& curve) {
     return curve.name == name && curve.split == split && curve.of_pass == of_pass;
   });
   INFO("the curve " << name << " of " << split);
@@ -42,7 +42,7 @@ const Curve& curve_of(const MetricsReader& reader, const std::string& name, cons
   return *found;
 }
 
-bool is_same(const Curve& a, const Curve& b) {
+bool is_same(const MetricCurve& a, const MetricCurve& b) {
   return a.name == b.name && a.width == b.width && a.count == b.count && a.last == b.last &&
          std::equal(a.buckets.begin(), a.buckets.end(), b.buckets.begin(), b.buckets.end(),
                     [](const auto& x, const auto& y) {
@@ -98,7 +98,7 @@ TEST_CASE("MetricsReader: reads the lines of MetricsLog, one curve for each numb
   CHECK(reader.lines() == 4);
   CHECK(reader.damaged() == 0);
   CHECK(reader.omitted() == 16);  // of four matrices
-  const Curve& loss = curve_of(reader, "loss");
+  const MetricCurve& loss = curve_of(reader, "loss");
   REQUIRE(loss.buckets.size() == 2);
   CHECK(loss.buckets[0].lowest == CurvePoint{7, 0.5});
   CHECK(loss.buckets[1].highest == CurvePoint{8, 0.1});
@@ -107,7 +107,7 @@ TEST_CASE("MetricsReader: reads the lines of MetricsLog, one curve for each numb
   CHECK(curve_of(reader, "loss", "train", true).count == 1);
   CHECK(curve_of(reader, "loss", "a \"b\"\n", true).mode == "evaluate");
   CHECK(curve_of(reader, "heads.a.acc.0").last.value == 0.25);
-  const Curve& lost = curve_of(reader, "heads.a.acc.1");
+  const MetricCurve& lost = curve_of(reader, "heads.a.acc.1");
   CHECK(lost.buckets[0].count == 0);
   CHECK(lost.buckets[0].non_finite == 1);
   CHECK(std::isnan(lost.buckets[0].mean()));
@@ -129,7 +129,7 @@ TEST_CASE("MetricsReader: infinities keep their sign, and each line its values",
                    with(10, "-17.25"));
   MetricsReader reader(path);
   reader.update();
-  const Curve& curve = curve_of(reader, "x", "", true);
+  const MetricCurve& curve = curve_of(reader, "x", "", true);
   CHECK(reader.damaged() == 0);
   CHECK(curve.count == 8);
   CHECK(curve.buckets[0].lowest == CurvePoint{1, 1e-3});
@@ -152,7 +152,7 @@ TEST_CASE("MetricsReader: down-sampling keeps every spike, the means, and the la
   append(path, text);
   MetricsReader reader(path, {.max_buckets = 100});
   reader.update();
-  const Curve& loss = curve_of(reader, "loss");
+  const MetricCurve& loss = curve_of(reader, "loss");
   CHECK(loss.buckets.size() <= 100);
   CHECK(loss.buckets.size() > 50);
   CHECK(loss.width == 256);  // 20,000 steps in at most 100 buckets, by powers of two
@@ -177,7 +177,7 @@ TEST_CASE("MetricsReader: down-sampling keeps every spike, the means, and the la
 }
 
 TEST_CASE("MetricsReader: a mean of huge values stays between them", "[telemetry][metrics_reader]") {
-  Curve curve;
+  MetricCurve curve;
   curve.add({1, 1e308}, 1);
   curve.add({1, 1.5e308}, 1);
   CHECK(curve.buckets[0].mean() == 1.5e308);
@@ -290,7 +290,7 @@ TEST_CASE("MetricsReader: steps that were counted back, and more names than it k
   append(path, line_of(10, 1.0) + line_of(4, 2.0) + line_of(7, 3.0) + line_of(4, 0.5));
   MetricsReader reader(path);
   reader.update();
-  const Curve& loss = curve_of(reader, "loss");
+  const MetricCurve& loss = curve_of(reader, "loss");
   REQUIRE(loss.buckets.size() == 3);
   CHECK(loss.buckets[0].lowest == CurvePoint{4, 0.5});
   CHECK(loss.buckets[0].highest == CurvePoint{4, 2.0});

@@ -5,7 +5,7 @@
 namespace {
 
 using danling::EvaluationsLeft;
-using danling::Pace;
+using danling::RateEstimator;
 using danling::RunClock;
 
 RunClock::Clock::time_point moment(double seconds) {
@@ -13,8 +13,9 @@ RunClock::Clock::time_point moment(double seconds) {
          std::chrono::duration_cast<RunClock::Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-TEST_CASE("Pace: a steady speed is exact, a slow first step fades, a lasting change shows", "[telemetry][clock]") {
-  Pace steady;
+TEST_CASE("RateEstimator: a steady speed is exact, a slow first step fades, a lasting change shows",
+          "[telemetry][clock]") {
+  RateEstimator steady;
   CHECK_FALSE(steady.per_unit());
   for (int i = 0; i < 1000; ++i) {
     steady.add(2, 0.5);
@@ -22,14 +23,14 @@ TEST_CASE("Pace: a steady speed is exact, a slow first step fades, a lasting cha
   }
   CHECK(*steady.per_unit(2, 0.5) == Approx(0.25));
 
-  Pace warm;
+  RateEstimator warm;
   warm.add(1, 30);
   for (int i = 0; i < 10000; ++i) {
     warm.add(1, 0.1);
   }
   CHECK(*warm.per_unit() < 0.105);
 
-  Pace changed;
+  RateEstimator changed;
   for (int i = 0; i < 1000; ++i) {
     changed.add(1, 0.1);
   }

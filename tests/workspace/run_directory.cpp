@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using danling::CodeIdentity;
-using danling::LockFacts;
+using danling::LockInfo;
 using danling::NumberedResult;
 using danling::Result;
 using danling::RunDirectory;
@@ -137,12 +137,12 @@ TEST_CASE("RunDirectory: a process that holds the lock runs there, until it ends
   const TempDir dir;
   auto workspace = recorded_run(dir);
   const RunDirectory run(workspace.dir());
-  CHECK(run.lock().state == LockFacts::State::held);
+  CHECK(run.lock().state == LockInfo::State::held);
   CHECK(run.lock().pid == getpid());
   CHECK(run.lock().timestamp == "20260102-030405-000006");
   CHECK(danling::run_status(run.lock(), run.summary(), run.last_line()) == "running");
   workspace.close();
-  CHECK(run.lock().state == LockFacts::State::free);
+  CHECK(run.lock().state == LockInfo::State::free);
   CHECK(danling::run_status(run.lock(), run.summary(), run.last_line()) == "crashed");
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("RunDirectory: files that are missing, half written or of another form
   CHECK(run.summary().problem == "no file '" + (path / "summary.json").string() + "'");
   CHECK(run.config().problem == "no file '" + (path / "metadata/config.full.yaml").string() + "'");
   CHECK(run.last_line().problem == "no file '" + (path / "metrics.jsonl").string() + "'");
-  CHECK(run.lock().state == LockFacts::State::free);
+  CHECK(run.lock().state == LockInfo::State::free);
   CHECK(run.checkpoints().empty());
   CHECK(run.attempts().empty());
   CHECK(run.bytes() == 0);

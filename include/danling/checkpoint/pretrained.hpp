@@ -48,8 +48,8 @@ struct WeightMatch {
 
   bool complete() const { return missing.empty() && unexpected.empty() && shape_mismatches.empty(); }
   /// `2 missing (a, b); 1 unexpected (c)`: numbers and the first names. Empty for a complete match.
-  std::string misfits() const;
-  /// One line each for missing, unexpected and mismatched entries, as in misfits(), and how they are handled.
+  std::string mismatch_summary() const;
+  /// One line each for missing, unexpected and mismatched entries, as in mismatch_summary(), and how they are handled.
   std::vector<std::string> lines() const;
 };
 

@@ -27,9 +27,9 @@ class Config : public Section {
   virtual void base_validate() const;
 };
 
-/// Reads `--config FILE` (repeatable) and `--key value` or `--key=value` options into `config`, then calls finish(). A
-/// later file overrides an earlier one; options override files. A bool key without a value is true; a section without a
-/// value sets its key `enabled`, as in `--find_lr`. If `--help` or `-h` occurs, writes the help to `out`, leaves
+/// Reads `--config FILE` (repeatable) and `--key value` or `--key=value` options into `config`, then calls finalize().
+/// A later file overrides an earlier one; options override files. A bool key without a value is true; a section without
+/// a value sets its key `enabled`, as in `--find_lr`. If `--help` or `-h` occurs, writes the help to `out`, leaves
 /// `config` unchanged and returns true.
 /// @throws ConfigError for an unknown key, a wrong value, an unreadable file or contradicting settings
 [[nodiscard]] bool parse(Config& config, int argc, const char* const* argv, std::ostream& out);
@@ -43,11 +43,13 @@ void load_config_file(SectionRef config, const std::string& path);
 /// Reads YAML text into `config`; `origin` replaces the file name in messages.
 void load_text(SectionRef config, std::string_view yaml, const std::string& origin);
 
-/// Sets one key like an option of the command line: `apply(config, "optim.betas", "0.9,0.99")`.
-void apply(SectionRef config, std::string_view key, std::string_view value, const std::string& origin = "command line");
+/// Sets one key like an option of the command line: `set_option(config, "optim.betas", "0.9,0.99")`.
+void set_option(SectionRef config, std::string_view key, std::string_view value,
+                const std::string& origin = "command line");
 
 /// Calls post(), then validate(config).
-void finish(Config& config);
+void finalize(Config& config);
+[[deprecated("use finalize")]] inline void finish(Config& config) { finalize(config); }
 
 /// Checks the choices, ranges and other marks of every field, then calls base_validate() and validate(). @throws
 /// ConfigError

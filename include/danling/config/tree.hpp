@@ -33,7 +33,7 @@ ConfigTree to_tree(ConstSectionRef section);
 ConfigTree semantic_tree(ConstSectionRef section);
 
 /// Returns the names of set options: neither null nor an empty list of mappings.
-std::vector<std::string> set_keys(ConstSectionRef section);
+std::vector<std::string> assigned_keys(ConstSectionRef section);
 
 /// Copies options from `from` to `section` that are unset there (null, or an empty list of mappings), if name and type
 /// are equal.
@@ -51,14 +51,14 @@ std::string to_yaml(const ConfigTree& tree);
 ConfigTree from_yaml(std::string_view yaml, const std::string& origin);
 
 /// Returns semantic_tree() as YAML with sorted keys: equal texts for configs with equal results.
-std::string canonical(ConstSectionRef section);
+std::string canonical_yaml(ConstSectionRef section);
 
 /// Returns twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
 std::string config_id(std::string_view canonical_text);
 std::string config_id(ConstSectionRef section);
 
 /// Returns the entries of `tree` whose values differ from `defaults`.
-ConfigTree changed(const ConfigTree& tree, const ConfigTree& defaults);
+ConfigTree changed_entries(const ConfigTree& tree, const ConfigTree& defaults);
 
 /// A key with different values; the values are YAML, or "not set".
 struct Difference {
@@ -68,7 +68,7 @@ struct Difference {
 };
 
 /// Returns the keys in which two trees differ, sorted. A null value equals a missing one.
-std::vector<Difference> differences(const ConfigTree& first, const ConfigTree& second);
+std::vector<Difference> find_differences(const ConfigTree& first, const ConfigTree& second);
 
 /// Formats one line per difference, such as `  optim.lr: 0.1 in the checkpoint, 0.01 here` for the names "in the
 /// checkpoint" and "here".

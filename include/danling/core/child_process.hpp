@@ -13,14 +13,14 @@
 namespace danling::inline v0 {
 
 /// The program cannot be started. `code` is the exit code of shells: 127 if the program does not exist, 126 otherwise.
-class CannotStart : public Error {
+class ProcessStartError : public Error {
  public:
-  CannotStart(const std::string& text, int exit_code) : Error(text), code(exit_code) {}
-  ~CannotStart() override;
+  ProcessStartError(const std::string& text, int exit_code) : Error(text), code(exit_code) {}
+  ~ProcessStartError() override;
   int code;
 };
 
-struct ChildOptions {
+struct ChildProcessOptions {
   std::string_view where;  ///< the operation in messages
   /// The program and its arguments; a program name without '/' is looked up in PATH.
   const std::vector<std::string>& program;
@@ -32,19 +32,19 @@ struct ChildOptions {
 class ChildProcess {
  public:
   /// Starts the program with the signal settings from before `signals`. The kernel kills the child when the calling
-  /// thread ends, even by SIGKILL. @throws CannotStart; StateError if the system has no process or pipe left
-  ChildProcess(const ChildOptions& options, const SignalQueue& signals);
+  /// thread ends, even by SIGKILL. @throws ProcessStartError; StateError if the system has no process or pipe left
+  ChildProcess(const ChildProcessOptions& options, const SignalQueue& signals);
   /// Calls release().
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// True until `notice_end` returns true. The process stays a zombie until `release`, so its pid is not reused.
+  /// True until `poll_exit` returns true. The process stays a zombie until `release`, so its pid is not reused.
   bool running() const { return running_; }
   /// Checks, without waiting, whether the process has ended. Returns true once, at the first check after the end.
-  bool notice_end();
-  /// Exit code, or 128 + signal; set by `notice_end`.
+  bool poll_exit();
+  /// Exit code, or 128 + signal; set by `poll_exit`.
   int code() const { return code_; }
   /// The signal that ended it, or 0.
   int signal() const { return signal_; }

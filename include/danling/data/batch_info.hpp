@@ -28,7 +28,7 @@ struct BatchInfo {
   std::int64_t global_step = 0;
   /// Position of the first sample in the epoch's order, which all ranks share.
   std::int64_t position = 0;
-  /// Share of the global batch: the rank of this process; with `Shard::parts`, plus the part.
+  /// Share of the global batch: the rank of this process; with `Shard::num_shares`, plus the part.
   std::int64_t shard_id = 0;
   /// Number of samples at the end that repeat others, so that the batches of all ranks have equal sizes.
   std::int64_t num_padding = 0;

@@ -14,7 +14,7 @@ namespace danling::inline v0::data {
 struct BatchShape {
   /// Maximum number of samples in the batch of one share.
   std::int64_t batch_size = 1;
-  /// Number of shares in a global batch: one per process, or per part (`Shard::parts`).
+  /// Number of shares in a global batch: one per process, or per part (`Shard::num_shares`).
   std::int64_t world_size = 1;
   /// Drops samples at the end of an epoch that do not fill a global batch.
   bool drop_last = false;

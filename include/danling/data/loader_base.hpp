@@ -40,9 +40,9 @@ class VisitCount {
 /// Iterates over epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. Use it in one
 /// thread. A moved-from loader can only be destroyed or assigned to; the move ends visits and iterators.
 ///
-/// With `Shard::parts`, a process gets several batches of each global batch, by one `next()` each. Lengths, positions,
-/// steps and states count global batches, so they do not depend on the number of processes. A global batch counts as
-/// delivered with the process's last part; all parts are read before the first is delivered.
+/// With `Shard::num_shares`, a process gets several batches of each global batch, by one `next()` each. Lengths,
+/// positions, steps and states count global batches, so they do not depend on the number of processes. A global batch
+/// counts as delivered with the process's last part; all parts are read before the first is delivered.
 class LoaderBase {
  public:
   virtual ~LoaderBase();
@@ -74,15 +74,15 @@ class LoaderBase {
   bool is_last() const { return last_; }
   /// Returns true if is_last(), and no other rank has more batches in this epoch, as far as the source knows.
   bool is_last_on_all_ranks() const { return last_ && missed_steps() == 0; }
-  /// Index of the current batch among this process's parts of the global batch, in [0, `num_parts()`): share
-  /// `shard.rank` + part. 0 without `Shard::parts`.
-  std::int64_t part() const { return step_ != nullptr ? part_ : 0; }
-  /// Number of this process's batches in the current global batch: `shard.parts`, or fewer if the last one of an epoch
-  /// has too few samples. 0 without a current batch.
-  std::int64_t num_parts() const { return step_ != nullptr ? step_->num_parts : 0; }
-  /// Returns true if the current batch is this process's last part of its global batch, or there is no current batch.
+  /// Index of the current batch among this process's shares of the global batch, in [0, `num_shares()`): it is share
+  /// `shard.rank + share_index()`. 0 without `Shard::num_shares`.
+  std::int64_t share_index() const { return step_ != nullptr ? part_ : 0; }
+  /// Number of this process's batches in the current global batch: `shard.num_shares`, or fewer if the last one of an
+  /// epoch has too few samples. 0 without a current batch.
+  std::int64_t num_shares() const { return step_ != nullptr ? step_->num_parts : 0; }
+  /// Returns true if the current batch is this process's last share of its global batch, or there is none.
   /// The loader is then between global batches.
-  bool is_last_part() const { return step_ == nullptr || part_ + 1 == step_->num_parts; }
+  bool is_last_share() const { return step_ == nullptr || part_ + 1 == step_->num_parts; }
 
   /// Sets this process's share of the global batches, after the number of processes has changed. Ends the epoch in
   /// progress; call `load_state_dict` or `start_epoch` next. Waits for samples that workers are reading.

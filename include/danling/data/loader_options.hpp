@@ -35,14 +35,15 @@ struct LoaderOptions {
   std::int64_t num_workers = 0;
   /// Batches read ahead per worker: 2 by default. Needs workers. Memory contains at most
   /// `num_workers * prefetch_factor` batches, the current one, and the samples of one batch per worker. With
-  /// `shard.parts`, workers read whole steps of that many batches: at least one step per worker, and the current one.
+  /// `shard.num_shares`, workers read whole steps of that many batches: at least one step per worker, and the current
+  /// one.
   std::optional<std::int64_t> prefetch_factor = {};
   /// Keeps the worker threads between epochs. Needs workers.
   bool persistent_workers = false;
   /// Copies batches to page-locked memory if there is an accelerator. The batch type needs `pin_memory`.
   bool pin_memory = false;
   /// Delivers batches in planned order. If false, delivers whichever is ready first, and the state lists the delivered
-  /// ones; not with `shard.parts`. Without workers the order is always as planned. With several processes, an
+  /// ones; not with `shard.num_shares`. Without workers the order is always as planned. With several processes, an
   /// incomplete global batch is delivered after all earlier ones, at the same step on all ranks.
   bool in_order = true;
   /// For streams: saves their state every n batches (1 by default); resuming skips the samples read since. No effect on

@@ -20,7 +20,7 @@ struct Metadata {
   std::int64_t global_step = 0;
   /// Index of the batch in its epoch.
   std::optional<std::int64_t> batch_idx = {};
-  /// Rank of the process that reads the sample, among those that share an epoch; with `Shard::parts` the share.
+  /// Rank of the process that reads the sample, among those that share an epoch; with `Shard::num_shares` the share.
   std::optional<std::int64_t> shard_id = {};
   /// Key of the sample's random transforms.
   std::optional<RandomKey> rng_key = {};

@@ -42,9 +42,10 @@ class Random {
   double uniform();
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   /// Uniform integer in [0, bound). @throws DataError when `bound` is not above 0.
-  std::int64_t below(std::int64_t bound);
+  std::int64_t randint(std::int64_t bound);
+  [[deprecated("use randint")]] std::int64_t below(std::int64_t bound) { return randint(bound); }
   /// Returns true with this probability.
-  bool chance(double probability) { return uniform() < probability; }
+  bool bernoulli(double probability) { return uniform() < probability; }
   /// Standard normal (Box-Muller).
   double normal();
   /// Gamma distribution with this shape, above 0, and scale 1 (Marsaglia and Tsang, "A simple method for generating

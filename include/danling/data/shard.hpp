@@ -6,7 +6,7 @@
 namespace danling::inline v0::data {
 
 /// All processes share one order. A global batch is the next `world_size * batch_size` samples of it, and rank r takes
-/// the r-th block; all ranks step together, so they share one position. With `parts`, a process takes several
+/// the r-th block; all ranks step together, so they share one position. With `num_shares`, a process takes several
 /// consecutive blocks, each as a separate batch: the batches are the same for any number of processes.
 struct Shard {
   /// The first share of this process.
@@ -18,8 +18,8 @@ struct Shard {
   /// none. Not for streams.
   bool padding = false;
   /// Number of consecutive shares of this process, starting at `rank`. The loader delivers them one after another; see
-  /// `LoaderBase::part`.
-  std::int64_t parts = 1;
+  /// `LoaderBase::share_index`.
+  std::int64_t num_shares = 1;
 };
 
 }  // namespace danling::inline v0::data

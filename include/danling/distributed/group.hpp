@@ -44,8 +44,8 @@ struct GroupOptions {
 /// calls `abort`) makes the group, its parent and all groups split from it unusable; the error names the failed rank,
 /// counted in the group of `connect`. Use a Group in one thread at a time.
 ///
-/// Tensors may be on any device, and strided. Tensors on a device are copied through host memory, unless `over` wraps a
-/// process group with a backend for that device.
+/// Tensors may be on any device, and strided. Tensors on a device are copied through host memory, unless
+/// `from_process_group` wraps a process group with a backend for that device.
 class Group {
  public:
   Group() = default;
@@ -53,16 +53,16 @@ class Group {
   /// Connects the processes of `identity` over Gloo, which transfers host memory. Rank 0 listens at the master address
   /// unless the launcher does. All processes call it equally often. A world of one opens no connection.
   /// @throws DistributedError with address and rank when other ranks do not join, and when LibTorch was built without
-  /// Gloo (use `over` then).
+  /// Gloo (use `from_process_group` then).
   static Group connect(const ProcessIdentity& identity, const GroupOptions& options = {});
   /// Replaces the first `connect` in a process that failed before it: `connect` on the other ranks throws `reason` and
   /// this rank. Waits at most `timeout` for rank 0 (rank 0 waits for the others). Does nothing after a `connect`.
-  static void decline(const ProcessIdentity& identity, std::string_view reason,
-                      std::chrono::milliseconds timeout) noexcept;
+  static void abort_connect(const ProcessIdentity& identity, std::string_view reason,
+                            std::chrono::milliseconds timeout) noexcept;
   /// Wraps an existing process group, whose backend must transfer host memory: `cpu:gloo,cuda:nccl` does. The caller
   /// keeps it alive and usable; its timeout applies. Limits: errors do not name the failed rank, `abort` affects only
   /// this process, and `split` is not supported.
-  static Group over(const c10::intrusive_ptr<c10d::ProcessGroup>& processes);
+  static Group from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& processes);
   /// Runs `body` in `size` threads of this process that form a group, for tests and simulations. If a rank throws, the
   /// group is aborted; rethrows the first exception after all threads have ended.
   static void run_threads(int size, const std::function<void(Group& group)>& body, const GroupOptions& options = {});
@@ -82,8 +82,9 @@ class Group {
   /// throw `rank 2: <reason>`. May be called on any rank, at any time, from any thread. Rank 0 returns after the other
   /// ranks have read the reason, or after 5 s.
   void abort(std::string_view reason) const;
-  /// Returns true if an abort of this rank reaches the other ranks; false for `over` and in a group of one.
-  bool reaches_others() const;
+  /// Returns true if an abort of this rank reaches the other ranks; false for `from_process_group` and in a group of
+  /// one.
+  bool abort_reaches_others() const;
 
   // Subgroups. All ranks of this group call these functions; groups may be destroyed in any order.
   /// Groups the ranks of the same `color`, ordered by `key`, then by rank; a negative `color` returns a group of one.

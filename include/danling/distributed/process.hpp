@@ -25,7 +25,7 @@ struct ProcessIdentity {
   /// Number of times that torchrun has restarted this group.
   int restart_count = 0;
   /// Rendezvous name, equal on all ranks; distinguishes several groups at one address. Empty: a counter is used.
-  std::string meeting;
+  std::string rendezvous_id;
   /// Launcher that set the variables: "none", "torchrun" (also if RANK and WORLD_SIZE were set by hand), "openmpi",
   /// "slurm" or "mpich" (PMI).
   std::string launcher = "none";

@@ -24,8 +24,8 @@ struct ReducerOptions {
   /// Uses shared memory where all ranks are on one machine.
   bool shared_memory = true;
   /// Dtype for transfer of float32 and float64 gradients: bfloat16 or float16. Undefined: not converted.
-  at::ScalarType wire_dtype = at::ScalarType::Undefined;
-  /// Sums low-rank approximations of gradients; cannot be combined with `wire_dtype`.
+  at::ScalarType reduce_dtype = at::ScalarType::Undefined;
+  /// Sums low-rank approximations of gradients; cannot be combined with `reduce_dtype`.
   std::optional<PowerSGDOptions> powersgd = std::nullopt;
   /// Timeout of gradient sums; other collectives use the group's.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
@@ -59,7 +59,7 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
 
   /// Returns true if `params` are this reducer's parameters and the same ones require gradients.
-  bool covers(const std::vector<at::Tensor>& params) const;
+  bool matches_parameters(const std::vector<at::Tensor>& params) const;
 
   /// Returns true if sums of the open window have started.
   bool has_started() const;
@@ -67,20 +67,21 @@ class Reducer {
   /// @param closes  true for the window's last micro-batch: sums may start.
   void begin_backward(bool closes);
   /// Returns true if a parameter has no gradient in this window on this rank.
-  bool is_missing() const;
+  bool has_missing_gradients() const;
   /// Returns true if a gradient arrived after its bucket's sum had started: this window has more backward passes than
   /// earlier ones.
-  bool is_late() const;
+  bool has_late_gradients() const;
   /// Ends the window: `grad()` of each parameter becomes the sum over all ranks, or undefined if no rank has a
   /// gradient. Waits for the other ranks and for the device.
-  /// @param any_missing  true on all ranks if `is_missing` is true on any rank; `any_late` the same for `is_late`
+  /// @param any_missing  true on all ranks if `has_missing_gradients` is true on any rank; `any_late` the same for
+  /// `has_late_gradients`
   /// @throws DistributedError, and StateError when a gradient was changed while it was summed.
   void finish(bool any_missing, bool any_late);
   /// The same, with both flags exchanged between the ranks.
   void finish();
   /// Discards the gradients of an open window. If its sums have started, the next backward pass throws StateError,
   /// because other ranks wait for the sums.
-  void drop();
+  void drop_gradients();
 
   /// Returns the state of PowerSGD between windows, in parameter order; empty without PowerSGD.
   PowerSGDState powersgd_state() const;
@@ -96,7 +97,7 @@ class Reducer {
   void set_timeout(std::chrono::milliseconds timeout);
   /// Describes the transport for logs: "shared memory", "collectives of the group (<why not shared memory>)", or
   /// "PowerSGD of rank 2 by " and one of these.
-  std::string text() const;
+  std::string transport() const;
 
  private:
   class Impl;

@@ -152,7 +152,7 @@ class AverageMeter {
   static State merge_states(std::span<const State> states);
 
  protected:
-  const tape::Life& life() const { return life_; }
+  const tape::ObjectLifetime& lifetime() const { return lifetime_; }
 
  private:
   void update_number(double value, std::int64_t n) {
@@ -169,7 +169,7 @@ class AverageMeter {
       count_ += n;
     }
   }
-  static void note_read() { tape::refuse("the step reads a meter"); }
+  static void note_read() { tape::mark_unrecordable("the step reads a meter"); }
   friend class detail::MeterExchange;
   struct Batch;
   struct Extra;
@@ -217,7 +217,7 @@ class AverageMeter {
   /// Absent for a meter of host numbers. Holds tensors (then the sum too), the earlier parts of the last batch, and the
   /// values of all ranks.
   std::unique_ptr<Extra> extra_;
-  tape::Life life_;
+  tape::ObjectLifetime lifetime_;
 };
 
 }  // namespace danling::inline v0

@@ -18,9 +18,9 @@
 namespace danling::inline v0::metrics {
 
 /// Options for a factory of named metrics. Records reads: a set option that no factory reads is an error.
-class NamedOptions {
+class MetricFuncOptions {
  public:
-  NamedOptions(const MetricsSpec& spec, std::int64_t size) : spec_(&spec), size_(size) {}
+  MetricFuncOptions(const MetricsSpec& spec, std::int64_t size) : spec_(&spec), size_(size) {}
 
   /// Classes, labels or outputs.
   std::int64_t size() const { return size_; }
@@ -51,17 +51,25 @@ class NamedOptions {
 /// Metrics of a task by name: the metrics' names and DanLing's aliases (`acc`, `accuracy`, `f1`, …). Programs add
 /// metrics:
 ///
-///     metrics::by_name(Task::regression).add("bias", [](NamedOptions&) { return std::vector{bias()}; });
-using MetricRegistry = Registry<std::vector<MetricFunc>(NamedOptions& options)>;
-MetricRegistry& by_name(Task task);
+///     metrics::metric_func_registry(Task::regression).add("bias", [](MetricFuncOptions&) { return std::vector{bias()};
+///     });
+using MetricFuncRegistry = Registry<std::vector<MetricFunc>(MetricFuncOptions& options)>;
+MetricFuncRegistry& metric_func_registry(Task task);
+using NamedOptions [[deprecated("use MetricFuncOptions")]] = MetricFuncOptions;
+[[deprecated("use metric_func_registry")]] inline MetricFuncRegistry& by_name(Task task) {
+  return metric_func_registry(task);
+}
 
 /// Factories by `type` (DanLing's METRICS).
 using MetricsRegistry = Registry<std::shared_ptr<Metrics>(const MetricsSpec&)>;
-MetricsRegistry& factories();
+MetricsRegistry& metrics_registry();
 
 /// Builds the metrics that `spec` describes; null without a type, when no other option may be set.
 /// @throws ConfigError for unknown names, for numbers that are missing, not positive or contradictory, and for unused
 /// options; MetricError as the factories.
-std::shared_ptr<Metrics> build(const MetricsSpec& spec);
+std::shared_ptr<Metrics> build_metrics(const MetricsSpec& spec);
+[[deprecated("use build_metrics")]] inline std::shared_ptr<Metrics> build(const MetricsSpec& spec) {
+  return build_metrics(spec);
+}
 
 }  // namespace danling::inline v0::metrics

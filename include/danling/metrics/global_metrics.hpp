@@ -105,7 +105,7 @@ class GlobalMetrics : public Metrics {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-  tape::Life life_;
+  tape::ObjectLifetime lifetime_;
 };
 
 }  // namespace danling::inline v0

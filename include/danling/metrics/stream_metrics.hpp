@@ -82,7 +82,7 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   Preprocess preprocess_;
   /// Empty between updates; kept for its memory.
   std::vector<MetricValue> values_;
-  tape::Life life_;
+  tape::ObjectLifetime lifetime_;
 };
 
 }  // namespace danling::inline v0

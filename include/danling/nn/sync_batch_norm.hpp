@@ -50,7 +50,7 @@ class SyncBatchNormImpl : public torch::nn::BatchNorm1dImpl {
   /// @throws DataError on all ranks when they have fewer than two values per channel together.
   at::Tensor forward(const at::Tensor& input);
   /// Updates the running statistics on a rank without a batch, from the result of `exchange` on the other ranks.
-  void follow(const std::vector<std::string>& shares);
+  void join_exchange(const std::vector<std::string>& shares);
 
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
   void pretty_print(std::ostream& stream) const override;

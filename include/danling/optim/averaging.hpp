@@ -75,7 +75,7 @@ class WeightAverage {
   void restore();
   bool is_applied() const { return applied_; }
   /// Makes apply() and restore() copy values, with memory for one more copy: for tensors whose memory others read.
-  void set_keeps_memory(bool keeps) { keeps_memory_ = keeps; }
+  void set_copies_on_apply(bool keeps) { copies_on_apply_ = keeps; }
 
   /// The averages under the names of the model's state, applied or not; they share memory with this object. A parameter
   /// that is not averaged is the model's tensor.
@@ -118,7 +118,7 @@ class WeightAverage {
   double warmup_ = 0;
   std::int64_t start_ = 0, interval_ = 1, updates_ = 0, count_ = 0;
   at::Tensor device_count_;  // float64, replaces count_ after the first update with a flag
-  bool use_buffers_ = false, averaged_ = false, applied_ = false, keeps_memory_ = false;
+  bool use_buffers_ = false, averaged_ = false, applied_ = false, copies_on_apply_ = false;
 };
 
 }  // namespace danling::inline v0::optim

@@ -37,11 +37,11 @@ OptimizerRegistry& optimizers();
 std::vector<std::string> optimizer_keys();
 
 /// Registers an optimizer with additional options: the fields of the struct T, all std::optional, become keys of
-/// `optim` and of its parameter groups; `options.own<T>()` returns them. Call it before a config is read.
+/// `optim` and of its parameter groups; `options.custom<T>()` returns them. Call it before a config is read.
 /// @throws ConfigError when the name or a key is taken.
 template <class T>
 void register_optimizer(std::string_view name, OptimizerRegistry::Factory factory) {
-  own_optimizer_options().add<T>("optimizer.register", optimizer_keys());
+  custom_optimizer_options().add<T>("optimizer.register", optimizer_keys());
   optimizers().add(name, std::move(factory));
 }
 
@@ -91,7 +91,7 @@ void check_scheduler_name_is_new(std::string_view name);
 template <class T>
 void register_scheduler(std::string_view name, SchedulerRegistry::Factory factory) {
   check_scheduler_name_is_new(name);
-  own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
+  custom_scheduler_options().add<T>("scheduler.register", scheduler_keys());
   schedulers().add(name, std::move(factory));
 }
 

@@ -36,7 +36,7 @@ CurveRegistry& curves();
 template <class T>
 void register_curve(std::string_view name, CurveRegistry::Factory factory) {
   check_scheduler_name_is_new(name);
-  own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
+  custom_scheduler_options().add<T>("scheduler.register", scheduler_keys());
   curves().add(name, std::move(factory));
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <danling/config/own_options.hpp>
+#include <danling/config/custom_options.hpp>
 
 namespace danling::inline v0::optim {
 
@@ -64,21 +64,25 @@ struct OptimizerOptions {
   std::optional<double> adamw_weight_decay = std::nullopt;              ///< 1e-2
 
   /// Values of options that the program registered with its optimizer.
-  OwnOptions own_options = {};
+  CustomOptions custom_options = {};
   template <class T>
-  T& own() {
-    return own_options.get<T>();
+  T& custom() {
+    return custom_options.get<T>();
   }
   template <class T>
-  const T& own() const {
-    return own_options.get<T>();
+  const T& custom() const {
+    return custom_options.get<T>();
+  }
+  template <class T>
+  [[deprecated("use custom")]] const T& own() const {
+    return custom<T>();
   }
 
   void fields(Fields& f);
 };
 
 /// Options that programs add to `optim` and its parameter groups: see register_optimizer.
-OwnOptionTypes& own_optimizer_options();
+CustomOptionTypes& custom_optimizer_options();
 
 /// Parameters whose names match `pattern`, with their overrides: `ParamGroupSpec("head", {.lr = 0.1})`.
 struct ParamGroupSpec : OptimizerOptions {
@@ -188,14 +192,14 @@ struct SchedulerSpec {
   std::string section = "sched";                       ///< for messages; not an option
 
   /// Values of options that the program registered with its scheduler.
-  OwnOptions own_options = {};
+  CustomOptions custom_options = {};
   template <class T>
-  T& own() {
-    return own_options.get<T>();
+  T& custom() {
+    return custom_options.get<T>();
   }
   template <class T>
-  const T& own() const {
-    return own_options.get<T>();
+  const T& custom() const {
+    return custom_options.get<T>();
   }
 
   /// `type` in lower case, or sequential with a chain; empty for no schedule.
@@ -220,6 +224,6 @@ struct SchedulerPart : SchedulerSpec {
 };
 
 /// Options that programs add to `sched`: see register_scheduler.
-OwnOptionTypes& own_scheduler_options();
+CustomOptionTypes& custom_scheduler_options();
 
 }  // namespace danling::inline v0::optim

@@ -94,7 +94,7 @@ class ShardedModel {
   /// The rows of a parameter of the module. @throws StateError for another tensor
   at::Tensor rows_of(const at::Tensor& parameter) const;
   /// The rows of a parameter of any ShardedModel; the tensor itself if it is not sharded.
-  static at::Tensor trained(const at::Tensor& parameter);
+  static at::Tensor to_local(const at::Tensor& parameter);
   /// The tensor whose gradient a backward pass computes if operators use a parameter of any ShardedModel, for the
   /// `inputs` of torch::autograd::backward; the tensor itself if it is not sharded.
   static at::Tensor leaf(const at::Tensor& parameter);
@@ -149,20 +149,20 @@ class ShardedModel {
   void zero_grad();
 
   /// Called before each collective of a step, with its kind ('g': gather, 'r': reduce) and unit. The program sends both
-  /// to ranks without a batch, which call follow(). Set it on all ranks of the step, or on none.
+  /// to ranks without a batch, which call join_collective(). Set it on all ranks of the step, or on none.
   using Announcer = std::function<void(char kind, std::size_t unit)>;
   void set_announcer(Announcer announcer);
   /// Joins a collective that the other ranks announced, with zero gradients.
-  void follow(char kind, std::size_t unit);
+  void join_collective(char kind, std::size_t unit);
 
   /// During its lifetime the module's parameters are plain tensors with values and without gradients. Writes to them
   /// are kept if `writes`. Every rank must create it, outside steps; it cannot be nested.
-  class Whole {
+  class FullParameters {
    public:
-    explicit Whole(ShardedModel& model, bool writes = false);
-    ~Whole();
-    Whole(const Whole&) = delete;
-    Whole& operator=(const Whole&) = delete;
+    explicit FullParameters(ShardedModel& model, bool writes = false);
+    ~FullParameters();
+    FullParameters(const FullParameters&) = delete;
+    FullParameters& operator=(const FullParameters&) = delete;
 
    private:
     std::shared_ptr<detail::ShardedParameters> parameters_;

@@ -152,7 +152,7 @@ class VocabParallelEmbeddingImpl : public ParallelLayer {
 };
 TORCH_MODULE(VocabParallelEmbedding);
 
-/// Dropout for slices of a layer and parts of sequences: masks differ between ranks, by SliceRandom. For tensors that
+/// Dropout for slices of a layer and parts of sequences: masks differ between ranks, by RankRNGGuard. For tensors that
 /// all ranks have, use torch::nn::Dropout.
 class ParallelDropoutImpl : public ParallelLayer {
  public:

@@ -123,9 +123,13 @@ class BaseRunner : public RunnerPlan {
   /// Saves and restores the state of your object with the run, under its name in `tracked`. The object must outlive
   /// the runner. Call it before initialize(). @throws ConfigError when the name is taken
   template <Checkpointable T>
-  void track(const std::string& name, T& object) {
-    track(name, {[&object] { return State(object.state_dict()); },
-                 [&object](const State& state) { object.load_state_dict(state); }});
+  void register_state(const std::string& name, T& object) {
+    register_state(name, {[&object] { return State(object.state_dict()); },
+                          [&object](const State& state) { object.load_state_dict(state); }});
+  }
+  template <Checkpointable T>
+  [[deprecated("use register_state")]] void track(const std::string& name, T& object) {
+    register_state(name, object);
   }
 
   // ---- sinks --------------------------------------------------------------------------------------------------------
@@ -295,12 +299,14 @@ class BaseRunner : public RunnerPlan {
   virtual State pass_state() const { return {}; }
   /// While the returned object lives, components hold full parameters and states. Returns null where they are never
   /// sharded. All ranks call it, between steps. @param writes  keep changes to the parameters
-  virtual std::shared_ptr<void> expose_state(bool /*writes*/) { return nullptr; }
+  virtual std::shared_ptr<void> gather_full_state(bool /*writes*/) { return nullptr; }
   /// For sharded checkpoints: this rank's shards of a state with their offsets, and the box of a tensor that it loads.
   virtual ShardedState sharded_state(State state) const;
   virtual std::optional<ShardBox> shard_box(const std::string& path, at::IntArrayRef sizes) const;
-  /// expose_state() for a checkpoint; null if each rank saves and loads its shards.
-  std::shared_ptr<void> expose_checkpoint(bool writes) { return saves_shards_ ? nullptr : expose_state(writes); }
+  /// gather_full_state() for a checkpoint; null if each rank saves and loads its shards.
+  std::shared_ptr<void> gather_checkpoint_state(bool writes) {
+    return saves_shards_ ? nullptr : gather_full_state(writes);
+  }
   /// True when checkpoints are directories of shards: `checkpoint.backend: dcp`.
   bool saves_shards() const { return saves_shards_; }
   /// Restores the components, each by a hook below.
@@ -366,7 +372,7 @@ class BaseRunner : public RunnerPlan {
     std::function<State()> state_dict;
     std::function<void(const State&)> load_state_dict;
   };
-  void track(const std::string& name, const Tracked& tracked);
+  void register_state(const std::string& name, const Tracked& tracked);
   void restore(const State& checkpoint);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options);
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <danling/data/batch_part.hpp>
-#include <danling/data/withheld.hpp>
+#include <danling/data/placeholder_dataset.hpp>
 #include <danling/parallel/pipeline.hpp>
 #include <danling/parallel/topology.hpp>
 #include <danling/runner/parallel_parts.hpp>
@@ -159,8 +159,8 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     Base::build_dataloaders();
   }
 
-  data::BatchRef batch_of(data::LoaderBase& loader) override {
-    const data::BatchRef ref = Base::batch_of(loader);
+  data::BatchRef current_batch(data::LoaderBase& loader) override {
+    const data::BatchRef ref = Base::current_batch(loader);
     if (detail::cuts_sequences(this->parallelism())) {
       cut_sequences(ref.as<B>());
     }
@@ -250,7 +250,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     return [this, &micro](const std::vector<at::Tensor>& outputs, std::int64_t number) -> at::Tensor {
       if constexpr (std::same_as<P, at::Tensor>) {
         B batch = micro.batches.at(static_cast<std::size_t>(number));
-        return this->loss_of(outputs.at(0), batch);
+        return this->compute_loss(outputs.at(0), batch);
       } else {
         detail::fail_prediction();
       }
@@ -287,11 +287,11 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   }
 
   void withhold(const std::string& split) {
-    if constexpr (data::Withholdable<B>) {  // other types of batches are read and not used
+    if constexpr (data::HasPlaceholder<B>) {  // other types of batches are read and not used
       data::Source<B>& source = this->datasets[split];
       detail::check_counted(source.is_stream(), split);
       if (source.dataset() != nullptr && !this->dataloaders.contains(split)) {
-        source = std::make_shared<data::WithheldDataset<B>>(source.dataset());
+        source = std::make_shared<data::PlaceholderDataset<B>>(source.dataset());
       }
     }
   }

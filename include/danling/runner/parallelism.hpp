@@ -63,11 +63,11 @@ struct BackwardOptions {
 struct AxisPlace {
   std::int64_t rank = 0;
   std::int64_t size = 1;
-  std::int64_t parts = 1;  ///< number of neighbouring places that the process holds, from `rank` on
+  std::int64_t num_shares = 1;  ///< number of neighbouring places that the process holds, from `rank` on
 };
 
 /// Position of a rank's part in a whole tensor.
-struct TensorPlace {
+struct TensorShard {
   std::vector<std::int64_t> sizes;    ///< of the whole tensor
   std::vector<std::int64_t> offsets;  ///< of the first value of the part
   std::vector<std::int64_t> own;      ///< sizes of the part, which may be empty
@@ -107,9 +107,9 @@ class Parallelism {
   virtual AxisPlace data_share() const { return {identity_.rank, identity_.world_size}; }
   /// True when losses, weights and metrics of this rank count in those of the run. False when another rank computes and
   /// reports the same samples.
-  virtual bool reports() const { return true; }
+  virtual bool reports_metrics() const { return true; }
   /// Number of ranks that report.
-  virtual std::int64_t reporting_ranks() const { return identity_.world_size; }
+  virtual std::int64_t num_reporting_ranks() const { return identity_.world_size; }
   /// True when all ranks must have the same number of training batches: the last batches are then padded with samples
   /// from the beginning.
   virtual bool needs_equal_batches() const { return !sums_gradients(); }
@@ -137,7 +137,7 @@ class Parallelism {
   /// While the returned object lives, models hold the values of all their parameters, and optimizer_state() returns
   /// full states on the main process. All ranks call it, between steps. Returns null if nothing is sharded.
   /// @param writes  keep changes to the parameters
-  virtual std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes);
+  virtual std::shared_ptr<void> gather_full_state(const std::vector<const optim::Optimizer*>& optimizers, bool writes);
   /// State of an optimizer for a checkpoint, in the layout of one process.
   virtual State optimizer_state(const optim::Optimizer& optimizer) const { return optimizer.state_dict(); }
   /// Loads such a state. @throws StateError when it does not match the optimizer
@@ -146,11 +146,11 @@ class Parallelism {
   }
   /// For sharded checkpoints: the part of a model's tensor that trained_parameters() has on this rank. Empty: the whole
   /// tensor.
-  virtual std::optional<TensorPlace> place_of(const at::Tensor& parameter) const;
+  virtual std::optional<TensorShard> shard_of(const at::Tensor& parameter) const;
   /// Called by all ranks, between steps, after values of trained_parameters() were changed.
   virtual void parameters_changed() {}
-  /// True when every rank can expose() whole models and states, which checkpoints in files need.
-  virtual bool can_expose() const { return true; }
+  /// True when every rank can gather whole models and states, which checkpoints in files need.
+  virtual bool can_gather_full_state() const { return true; }
   /// True when trained_parameters() are parts of the model's parameters, in memory that others read.
   virtual bool splits_parameters() const { return false; }
   /// True when models hold the values of all their parameters between steps. If trained_parameters() are parts, they do
@@ -158,9 +158,9 @@ class Parallelism {
   virtual bool has_whole_parameters() const { return true; }
   /// Gathers a tensor that has one value per value of a trained parameter to the size of the whole parameter. Called by
   /// all ranks.
-  virtual at::Tensor whole_of(const at::Tensor& /*trained*/, const at::Tensor& part) const { return part; }
+  virtual at::Tensor full_tensor(const at::Tensor& /*trained*/, const at::Tensor& part) const { return part; }
   /// This rank's part of such a tensor.
-  virtual at::Tensor part_of(const at::Tensor& /*trained*/, const at::Tensor& whole) const { return whole; }
+  virtual at::Tensor local_tensor(const at::Tensor& /*trained*/, const at::Tensor& whole) const { return whole; }
   /// State of this rank for a checkpoint; null: none. Called by all ranks, between steps.
   virtual State state_dict() const;
   /// Restores the state of this rank, or that of rank 0 if the number of ranks has changed; null: resets the state.
@@ -184,19 +184,20 @@ class Parallelism {
   /// Combines the packets of all ranks. Called after the last backward pass of a window, between rounds, and after the
   /// end of a pass that other ranks continue. An override calls the base.
   /// @throws DistributedError with the message of a rank whose step threw
-  virtual StepPacket agree(const StepPacket& mine);
-  /// True when reduce_gradients sums over ranks; agree() then sums the weights of their windows too.
+  virtual StepPacket exchange_packets(const StepPacket& mine);
+  /// True when reduce_gradients sums over ranks; exchange_packets() then sums the weights of their windows too.
   virtual bool sums_gradients() const { return false; }
-  /// True when models have the same parameters on all ranks, at least while expose() holds them.
+  /// True when models have the same parameters on all ranks, at least while gather_full_state() holds them.
   virtual bool has_same_weights() const { return sums_gradients(); }
-  /// Called after agree(): sums the gradients over ranks, or waits for the sums that backward() started. A window may
-  /// close without a backward pass with `place.closes`: at the end of a run, or with windows of several models. The
-  /// division by the window's weights comes later. On a rank without valid targets, gradients may be undefined.
+  /// Called after exchange_packets(): sums the gradients over ranks, or waits for the sums that backward() started. A
+  /// window may close without a backward pass with `place.closes`: at the end of a run, or with windows of several
+  /// models. The division by the window's weights comes later. On a rank without valid targets, gradients may be
+  /// undefined.
   virtual void reduce_gradients(optim::Optimizer& optimizer);
   /// True when a micro-batch consists of several shards. Each is computed in a separate call of train_step, with
   /// separate generators.
   virtual bool computes_shards() const { return false; }
-  /// Called after the backward passes of a shard, before agree(): takes its gradients.
+  /// Called after the backward passes of a shard, before exchange_packets(): takes its gradients.
   virtual void end_shard(optim::Optimizer& optimizer);
   /// True when backward() sums gradients before reduce_gradients() if `place.closes`. The gradient noise scale then
   /// needs windows of two or more micro-batches.
@@ -243,13 +244,14 @@ class Parallelism {
   virtual void abort(std::string_view words);
   /// Sets the timeout of further waits for other ranks. Called on every rank.
   virtual void set_timeout(std::chrono::milliseconds timeout);
-  /// Seconds that this rank has waited in agree() and reduce_gradients(), for communication and for slower ranks.
+  /// Seconds that this rank has waited in exchange_packets() and reduce_gradients(), for communication and for slower
+  /// ranks.
   double waited_seconds() const { return waited_seconds_; }
 
  protected:
-  /// Called by agree() on a rank that has ended its pass, for each exchange of the others inside a step. `shares` has
-  /// one entry per rank; it is empty for ranks without a batch.
-  virtual void follow(const std::vector<std::string>& shares);
+  /// Called by exchange_packets() on a rank that has ended its pass, for each exchange of the others inside a step.
+  /// `shares` has one entry per rank; it is empty for ranks without a batch.
+  virtual void join_exchange(const std::vector<std::string>& shares);
 
   /// Adds its lifetime to waited_seconds().
   class Wait {

@@ -56,7 +56,8 @@ class BasicTorchRunner : public TorchRunnerBase {
 
   // For a program that owns the loop (a simulator, a game, a robot, a server) and makes the batches: no loader, no
   // thread. Accumulation, schedule, metrics, callbacks, log lines and checkpoints work as in train(), until `steps` of
-  // the config if set. A resumed run continues with the program's next batch: save the program's position with track().
+  // the config if set. A resumed run continues with the program's next batch: save the program's position with
+  // register_state().
 
   /// Trains one micro-batch. The first call begins the run; finish_training() ends it. In between, the program may call
   /// evaluate_on_batch, infer_on_batch, evaluate or save_checkpoint at any time, and use the model.
@@ -64,17 +65,17 @@ class BasicTorchRunner : public TorchRunnerBase {
   /// @throws Stopped after a requested stop is saved; ConfigError with `epochs`; StateError inside a step
   BatchReport train_on_batch(B batch, const std::string& split = "train", bool last = false) {
     const std::int64_t samples = data::batch_size(batch);
-    return train_host_batch(data::BatchRef(batch), samples, split, last);
+    return train_on_batch_impl(data::BatchRef(batch), samples, split, last);
   }
   /// Evaluates one batch; averages cover all batches since the last finish_evaluation().
   BatchReport evaluate_on_batch(B batch, const std::string& split = "val") {
     const std::int64_t samples = data::batch_size(batch);
-    return evaluate_host_batch(data::BatchRef(batch), samples, split);
+    return evaluate_on_batch_impl(data::BatchRef(batch), samples, split);
   }
   /// Returns the prediction of infer_step for one batch; changes no state, also inside a training pass.
   P infer_on_batch(B batch) {
     std::optional<P> out;
-    infer_host_batch([&] { run_infer_step(data::BatchRef(batch), &out); });
+    infer_on_batch_impl([&] { run_infer_step(data::BatchRef(batch), &out); });
     return *std::move(out);
   }
 
@@ -123,7 +124,7 @@ class BasicTorchRunner : public TorchRunnerBase {
       const auto context = train_context();
       compute_teacher_logits(batch);
       P prediction = predict(model, batch);
-      at::Tensor loss = loss_of(prediction, batch);
+      at::Tensor loss = compute_loss(prediction, batch);
       return {std::move(prediction), std::move(loss)};
     }();
     update_split_metrics(output.prediction, batch);
@@ -143,7 +144,7 @@ class BasicTorchRunner : public TorchRunnerBase {
         compute_teacher_logits(batch);
       }
       P prediction = predict(evaluation_model(), batch);
-      at::Tensor loss = criterion ? loss_of(prediction, batch) : at::Tensor();
+      at::Tensor loss = criterion ? compute_loss(prediction, batch) : at::Tensor();
       return {std::move(prediction), std::move(loss)};
     }();
     update_split_metrics(output.prediction, batch);
@@ -250,7 +251,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     options.drop_last = true;  // batches of this size only
     return std::make_shared<data::Loader<B>>(like.source(), std::move(options));
   }
-  data::BatchRef batch_of(data::LoaderBase& loader) override {
+  data::BatchRef current_batch(data::LoaderBase& loader) override {
     return data::BatchRef(static_cast<data::Loader<B>&>(loader).batch());
   }
   at::Tensor run_train_step(data::BatchRef ref) final {
@@ -334,7 +335,7 @@ class BasicTorchRunner : public TorchRunnerBase {
 
   // Parts of the default steps, for custom steps.
   /// The loss of a prediction by the criterion. @throws DataError when the batch has no target that the criterion takes
-  at::Tensor loss_of(const P& prediction, B& batch) const {
+  at::Tensor compute_loss(const P& prediction, B& batch) const {
     if (batch_losses_ == nullptr) {
       if constexpr (!std::same_as<B, at::Tensor>) {
         if (criterion.template takes<B, P>()) {

@@ -241,11 +241,11 @@ class TorchRunnerBase : public BaseRunner {
   /// A second loader of a split with another batch size, for the batch size finder.
   virtual std::shared_ptr<data::LoaderBase> loader_of_size(std::string_view split, std::int64_t size) = 0;
   /// The current batch of the loader.
-  virtual data::BatchRef batch_of(data::LoaderBase& loader) = 0;
+  virtual data::BatchRef current_batch(data::LoaderBase& loader) = 0;
   // Compiled parts of train_on_batch, evaluate_on_batch and infer_on_batch.
-  BatchReport train_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split, bool last);
-  BatchReport evaluate_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split);
-  void infer_host_batch(const std::function<void()>& infer);
+  BatchReport train_on_batch_impl(data::BatchRef batch, std::int64_t samples, const std::string& split, bool last);
+  BatchReport evaluate_on_batch_impl(data::BatchRef batch, std::int64_t samples, const std::string& split);
+  void infer_on_batch_impl(const std::function<void()>& infer);
   /// True when steps are recorded and no recorded step is in progress.
   bool records_steps() const { return tapes_ != nullptr && !in_recorded_step_; }
   /// Runs a step by its tape, or by `eager`.
@@ -285,7 +285,7 @@ class TorchRunnerBase : public BaseRunner {
   bool is_settled() const override;
   bool is_between_updates() const override;
   void synchronize_counters() override;
-  std::shared_ptr<void> expose_state(bool writes) override;
+  std::shared_ptr<void> gather_full_state(bool writes) override;
   ShardedState sharded_state(State state) const override;
   std::optional<ShardBox> shard_box(const std::string& path, at::IntArrayRef sizes) const override;
   void load_components(const State& checkpoint) override;

@@ -35,7 +35,7 @@ concept CheckpointableIterator = Checkpointable<T> &&(
 
 /// Returns true if two states are equal bit for bit: kinds, order of keys, dtypes, shapes and bytes. NaNs with equal
 /// bits are equal. Copies device tensors to the host (device sync).
-bool identical(const State& a, const State& b);
+bool bitwise_equal(const State& a, const State& b);
 
 /// Returns the path and the two values of the first difference, or an empty string if the states are identical.
 std::string first_difference(const State& a, const State& b);

@@ -15,13 +15,14 @@ namespace danling::inline v0::tape {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Member of an object that host calls change. A tape is not replayed after the object's Life has ended. Copying or
-/// assigning the object does not copy its Life.
-class Life {
+/// Member of an object that host calls change. A tape is not replayed after the object's ObjectLifetime has ended.
+/// Copying or assigning the object does not copy its ObjectLifetime.
+class ObjectLifetime {
  public:
-  Life() = default;
-  Life(const Life&) noexcept {}
-  Life& operator=(const Life&) noexcept { return *this; }  // NOLINT(bugprone-unhandled-self-assignment): keeps its own
+  ObjectLifetime() = default;
+  ObjectLifetime(const ObjectLifetime&) noexcept {}
+  // NOLINTNEXTLINE(bugprone-unhandled-self-assignment): keeps its own
+  ObjectLifetime& operator=(const ObjectLifetime&) noexcept { return *this; }
   std::weak_ptr<void> watch() const {
     token_ = token_ == nullptr ? std::make_shared<char>() : token_;
     return token_;
@@ -40,12 +41,12 @@ class Observer {
   /// calls `again` at the same place with the tensors that replace `tensors`. The caller makes the first call itself.
   /// The step rethrows exceptions of `again`.
   /// @param name  includes the numbers that `again` captures: steps with different names are of different kinds
-  /// @param life  of the object that `again` changes; null if the object outlives the tape. Replays change this object,
-  /// never a copy of it
+  /// @param lifetime  of the object that `again` changes; null if the object outlives the tape. Replays change this
+  /// object, never a copy of it
   virtual void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                         const Life* life = nullptr) = 0;
+                         const ObjectLifetime* lifetime = nullptr) = 0;
   /// Marks the step as not replayable; `reason` completes "not recorded: ".
-  virtual void refuse(std::string reason) = 0;
+  virtual void mark_unrecordable(std::string reason) = 0;
 };
 
 namespace detail {
@@ -64,26 +65,26 @@ inline Observer* observer() noexcept {
 }
 
 /// Marks the current step as not replayable; `reason` as in Observer. Costs a branch outside of a recorded step.
-inline void refuse(const char* reason) {
+inline void mark_unrecordable(const char* reason) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
-    seen->refuse(reason);
+    seen->mark_unrecordable(reason);
   }
 }
 
 /// While an instance lives, operators and host calls of this thread are not recorded.
-class Suspended {
+class NoRecordGuard {
  public:
-  Suspended()
+  NoRecordGuard()
       : was_included_(c10::impl::tls_is_dispatch_key_included(detail::recording_key)),
         observer_(std::exchange(detail::observer_of_thread, nullptr)) {
     c10::impl::tls_set_dispatch_key_included(detail::recording_key, false);
   }
-  ~Suspended() {
+  ~NoRecordGuard() {
     c10::impl::tls_set_dispatch_key_included(detail::recording_key, was_included_);
     detail::observer_of_thread = observer_;
   }
-  Suspended(const Suspended&) = delete;
-  Suspended& operator=(const Suspended&) = delete;
+  NoRecordGuard(const NoRecordGuard&) = delete;
+  NoRecordGuard& operator=(const NoRecordGuard&) = delete;
 
  private:
   bool was_included_;
@@ -93,13 +94,13 @@ class Suspended {
 /// Calls `run(tensors)` now, and again in each replay of the step that is being recorded. Parameters as in Observer;
 /// `run` must be copyable.
 template <class F>
-void host_call(const std::string& name, Tensors tensors, F run, const Life* life = nullptr) {
+void host_call(const std::string& name, Tensors tensors, F run, const ObjectLifetime* lifetime = nullptr) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
     {
-      const Suspended suspended;
+      const NoRecordGuard suspended;
       run(tensors);
     }
-    seen->host_call(name, std::move(tensors), std::move(run), life);
+    seen->host_call(name, std::move(tensors), std::move(run), lifetime);
   } else {
     run(tensors);
   }

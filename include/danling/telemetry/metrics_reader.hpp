@@ -21,7 +21,7 @@ struct CurvePoint {
 
 /// The values of neighbouring steps: the lowest and the highest point, and the sum.
 struct CurveBucket {
-  std::int64_t index = 0;  ///< covers `Curve::width` steps from `index * Curve::width` on
+  std::int64_t index = 0;  ///< covers `MetricCurve::width` steps from `index * MetricCurve::width` on
   CurvePoint lowest, highest;
   double sum = 0.0;
   std::uint64_t count = 0;  ///< number of finite values
@@ -34,7 +34,7 @@ struct CurveBucket {
 
 /// One number of a run over its steps. If there are more steps than buckets, the curve is down-sampled: neighbouring
 /// buckets are merged in pairs, which preserves the extreme values.
-struct Curve {
+struct MetricCurve {
   std::string name;      ///< the path in a line, joined by dots: `loss`, `heads.0.acc`, `telemetry.samples_per_s`
   std::string split;     ///< empty for `epoch` and `telemetry.timestamp`, which belong to the whole run
   std::string mode;      ///< as split
@@ -47,7 +47,7 @@ struct Curve {
   /// Adds a value; merges buckets if there are more than `max_buckets`.
   void add(CurvePoint point, std::size_t max_buckets);
   /// Appends another curve, whose values follow those of this one.
-  void append(const Curve& other, std::size_t max_buckets);
+  void append(const MetricCurve& other, std::size_t max_buckets);
 };
 
 /// A line that could not be read.
@@ -89,7 +89,7 @@ class MetricsReader {
   bool update();
 
   /// The curves in the order of their first occurrence.
-  const std::vector<Curve>& curves() const;
+  const std::vector<MetricCurve>& curves() const;
   /// Number of complete lines read, including damaged lines.
   std::uint64_t lines() const;
   std::uint64_t damaged() const;

@@ -12,7 +12,7 @@ namespace danling::inline v0 {
 
 /// Estimates the seconds per unit of work. Each time the measured time doubles, the weight of older measurements
 /// halves. So slow first steps are forgotten, a short pause has little effect, and a lasting change of speed shows.
-class Pace {
+class RateEstimator {
  public:
   void add(double units, double seconds);
   /// Returns the estimate, including work that is not added yet; nullopt before the first unit.
@@ -67,11 +67,11 @@ class RunClock {
   double evaluation_seconds(const EvaluationsLeft& evaluation) const;
 
   std::optional<Pass> pass_;
-  std::map<std::string, Pace> passes_;             // seconds per step
+  std::map<std::string, RateEstimator> passes_;    // seconds per step
   std::map<std::string, std::int64_t> evaluated_;  // batches of a whole evaluation
-  Pace training_;                                  // seconds per unit of the place
-  Pace batches_;                                   // seconds per step of training, over all splits
-  Pace gaps_;                                      // seconds between passes, per unit of the place
+  RateEstimator training_;                         // seconds per unit of the place
+  RateEstimator batches_;                          // seconds per step of training, over all splits
+  RateEstimator gaps_;                             // seconds between passes, per unit of the place
   std::optional<Clock::time_point> ended_;
   double gap_seconds_ = 0.0;        // since the last start of training
   std::optional<double> began_at_;  // the place of that start

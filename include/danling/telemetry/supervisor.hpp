@@ -41,7 +41,7 @@ class Supervisor {
 
   /// Runs the program until the supervision ends; blocks, and handles the signals of this process: call it in the main
   /// thread of a process without other threads. @return the last exit code of the program, or 128 + signal
-  /// @throws CannotStart if the program cannot be started, StateError if no process or descriptor is left
+  /// @throws ProcessStartError if the program cannot be started, StateError if no process or descriptor is left
   int run();
 
   /// The program and its arguments, including added ones.

@@ -19,7 +19,7 @@ namespace danling::inline v0 {
 /// A value from a file of a run, or the reason why it is missing. A missing, partly written or unknown file is not an
 /// error for a reader.
 template <class T>
-struct Fact {
+struct ReadResult {
   std::optional<T> value = {};
   /// The reason, such as `no file 'x'`; empty if there is a value.
   std::string problem = {};
@@ -49,7 +49,7 @@ struct StoredIdentity {
 };
 
 /// The content of .lock, and the state of the lock: held by a running process, free, or unknown.
-struct LockFacts {
+struct LockInfo {
   enum class State { held, free, unknown };
   State state = State::unknown;
   std::int64_t pid = 0;
@@ -102,19 +102,19 @@ class RunDirectory {
 
   /// The file of the config: metadata/config.{full,canonical,diff}.yaml.
   enum class ConfigText { full, canonical, diff };
-  Fact<std::string> config_text(ConfigText which = ConfigText::full) const;
-  Fact<ConfigTree> config(ConfigText which = ConfigText::full) const;
+  ReadResult<std::string> config_text(ConfigText which = ConfigText::full) const;
+  ReadResult<ConfigTree> config(ConfigText which = ConfigText::full) const;
 
-  Fact<StoredIdentity> code_identity(bool with_diff = false) const;
+  ReadResult<StoredIdentity> code_identity(bool with_diff = false) const;
   /// The rows of results.json in order, latest.json and best.json; numbered by epoch (from 1) or step.
-  Fact<std::vector<NumberedResult>> results() const;
-  Fact<NumberedResult> latest() const;
-  Fact<NumberedResult> best() const;
-  Fact<StoredSummary> summary() const;
+  ReadResult<std::vector<NumberedResult>> results() const;
+  ReadResult<NumberedResult> latest() const;
+  ReadResult<NumberedResult> best() const;
+  ReadResult<StoredSummary> summary() const;
   /// Takes a shared lock briefly to check that the lock is free; a process that starts at that moment waits for it.
-  LockFacts lock() const;
+  LockInfo lock() const;
   /// The last complete line of metrics.jsonl; reads only the end of the file.
-  Fact<MetricsPosition> last_line() const;
+  ReadResult<MetricsPosition> last_line() const;
   /// Size of a file in the directory, or nullopt.
   std::optional<std::uint64_t> file_size(std::string_view name) const;
 
@@ -134,13 +134,13 @@ class RunDirectory {
 };
 
 /// Holds the lock of a run's directory, so that no process starts a run in it, for example during its removal.
-class RunHold {
+class RunLock {
  public:
   /// @throws StateError if a process runs there, Error if the lock cannot be opened; a run without a lock file is free
-  explicit RunHold(const std::filesystem::path& dir);
-  ~RunHold();
-  RunHold(const RunHold&) = delete;
-  RunHold& operator=(const RunHold&) = delete;
+  explicit RunLock(const std::filesystem::path& dir);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
 
  private:
   int file_ = -1;
@@ -148,8 +148,8 @@ class RunHold {
 
 /// Returns "running", the status in the summary ("finished", "stopped", "crashed"), or "dead" if the latest attempt
 /// ended without a summary. All arguments are of the same run.
-std::string run_status(const LockFacts& lock, const Fact<StoredSummary>& summary,
-                       const Fact<MetricsPosition>& last_line);
+std::string run_status(const LockInfo& lock, const ReadResult<StoredSummary>& summary,
+                       const ReadResult<MetricsPosition>& last_line);
 
 /// Determines the score of a run. Split: from the config, else the first in `result` that begins with "val", else the
 /// first that is not trained. Direction: from the config, else from `best` compared with `rows`, else by the name:

@@ -55,8 +55,8 @@ class CifarDataset final : public FileTensorDataset {
   at::Tensor shift_;
 };
 
-std::shared_ptr<TensorDataset> read_cifar(const std::filesystem::path& root, Part part, const CifarLayout& layout,
-                                          bool normalize, const std::array<double, 3>& mean,
+std::shared_ptr<TensorDataset> read_cifar(const std::filesystem::path& root, DatasetSplit part,
+                                          const CifarLayout& layout, bool normalize, const std::array<double, 3>& mean,
                                           const std::array<double, 3>& std) {
   for (std::size_t c = 0; normalize && c < 3; ++c) {
     check<ConfigError>(std[c] > 0.0, layout.where, "expected a std above 0 for each channel, got ", std[c]);
@@ -93,7 +93,7 @@ std::shared_ptr<TensorDataset> read_cifar(const std::filesystem::path& root, Par
     }
   }
   TensorDatasetOptions options;
-  options.split = part == Part::train ? "train" : "test";
+  options.split = part == DatasetSplit::train ? "train" : "test";
   constexpr std::array<double, 3> zeros = {0.0, 0.0, 0.0};
   constexpr std::array<double, 3> ones = {1.0, 1.0, 1.0};
   return std::make_shared<CifarDataset>(std::move(images), std::move(labels), std::move(options), std::move(sources),
@@ -122,18 +122,20 @@ std::filesystem::path find_folder(const std::filesystem::path& root, std::span<c
   return root;
 }
 
-std::shared_ptr<TensorDataset> cifar10(const std::filesystem::path& root, Part part, const Cifar10Options& options) {
+std::shared_ptr<TensorDataset> cifar10(const std::filesystem::path& root, DatasetSplit part,
+                                       const Cifar10Options& options) {
   CifarLayout layout{"data.cifar10", "cifar-10-batches-bin", {"test_batch.bin"}, {10}, 0};
-  if (part == Part::train) {
+  if (part == DatasetSplit::train) {
     layout.files = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
   }
   return read_cifar(root, part, layout, options.normalize, options.mean, options.std);
 }
 
-std::shared_ptr<TensorDataset> cifar100(const std::filesystem::path& root, Part part, const Cifar100Options& options) {
+std::shared_ptr<TensorDataset> cifar100(const std::filesystem::path& root, DatasetSplit part,
+                                        const Cifar100Options& options) {
   const CifarLayout layout{"data.cifar100",
                            "cifar-100-binary",
-                           {part == Part::train ? "train.bin" : "test.bin"},
+                           {part == DatasetSplit::train ? "train.bin" : "test.bin"},
                            {20, 100},
                            options.coarse ? std::size_t{0} : std::size_t{1}};
   return read_cifar(root, part, layout, options.normalize, options.mean, options.std);

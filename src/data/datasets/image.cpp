@@ -49,8 +49,8 @@ std::pair<std::array<std::int64_t, 2>, ImageSize> choose_part(const at::Tensor& 
     const ImageSize size{static_cast<std::int64_t>(std::nearbyint(std::sqrt(part / ratio))),
                          static_cast<std::int64_t>(std::nearbyint(std::sqrt(part * ratio)))};
     if (size.height > 0 && size.height <= height && size.width > 0 && size.width <= width) {
-      const std::int64_t top = random.below(height - size.height + 1);
-      return {{top, random.below(width - size.width + 1)}, size};
+      const std::int64_t top = random.randint(height - size.height + 1);
+      return {{top, random.randint(width - size.width + 1)}, size};
     }
   }
   ImageSize size{height, width};

@@ -82,10 +82,10 @@ void check_labels(const at::Tensor& labels, std::int64_t num_classes, const fs::
 }
 
 template <class Options>
-std::shared_ptr<TensorDataset> read_mnist(const fs::path& root, Part part, const Options& options,
+std::shared_ptr<TensorDataset> read_mnist(const fs::path& root, DatasetSplit part, const Options& options,
                                           const std::string& place, std::string_view where) {
   check<DataError>(!options.normalize || options.std > 0.0, where, "expected a std above 0, got ", options.std);
-  const std::string prefix = part == Part::train ? "train" : "t10k";
+  const std::string prefix = part == DatasetSplit::train ? "train" : "t10k";
   const std::vector<std::string> image_names = idx_names(prefix + "-images", "idx3-ubyte");
   const fs::path folder = find_folder(root, std::span(&place, 1), image_names, where);
   const fs::path images_path = find_idx(folder, image_names, where);
@@ -100,7 +100,7 @@ std::shared_ptr<TensorDataset> read_mnist(const fs::path& root, Part part, const
   const double std = options.normalize ? options.std : 1.0;
   TensorDatasetOptions dataset_options;
   dataset_options.input_transform = Affine{1.0 / (255.0 * std), -mean / std};
-  dataset_options.split = part == Part::train ? "train" : "test";
+  dataset_options.split = part == DatasetSplit::train ? "train" : "test";
   const std::int64_t records = images.size(0);
   return std::make_shared<FileTensorDataset>(std::move(images), labels, std::move(dataset_options),
                                              std::vector<FileTensorDataset::Source>{{images_path.string(), records}});
@@ -108,11 +108,12 @@ std::shared_ptr<TensorDataset> read_mnist(const fs::path& root, Part part, const
 
 }  // namespace
 
-std::shared_ptr<TensorDataset> mnist(const fs::path& root, Part part, const MnistOptions& options) {
+std::shared_ptr<TensorDataset> mnist(const fs::path& root, DatasetSplit part, const MnistOptions& options) {
   return read_mnist(root, part, options, "MNIST/raw", "data.mnist");
 }
 
-std::shared_ptr<TensorDataset> fashion_mnist(const fs::path& root, Part part, const FashionMnistOptions& options) {
+std::shared_ptr<TensorDataset> fashion_mnist(const fs::path& root, DatasetSplit part,
+                                             const FashionMnistOptions& options) {
   return read_mnist(root, part, options, "FashionMNIST/raw", "data.fashion_mnist");
 }
 

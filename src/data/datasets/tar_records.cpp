@@ -179,7 +179,7 @@ std::optional<TarRecord> TarRecords::take(bool prefetch) {
     if (!buffer_.empty()) {
       const RandomKey key = RandomKey::of(order_key(options_.seed, epoch_, options_.split + "/buffer"));
       Random random(key.fold_in(static_cast<std::uint64_t>(taken_)));
-      auto& chosen = buffer_[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(buffer_.size())))];
+      auto& chosen = buffer_[static_cast<std::size_t>(random.randint(static_cast<std::int64_t>(buffer_.size())))];
       out = std::move(chosen.record);
       if (&chosen != &buffer_.back()) {
         chosen = std::move(buffer_.back());

@@ -39,7 +39,7 @@ Transform flip(double p, const char* name, const Change& change) {
     std::vector<detail::Window> windows;
     windows.reserve(static_cast<std::size_t>(images.size(0)));
     for (std::size_t i = 0; i < static_cast<std::size_t>(images.size(0)); ++i) {
-      windows.push_back(keys.random(i).chance(p) ? flipped : same);
+      windows.push_back(keys.random(i).bernoulli(p) ? flipped : same);
     }
     return detail::with_images(std::move(batch),
                                detail::remap(images, {height, width}, windows, detail::fill_of({0.0}, images, name)));
@@ -103,8 +103,8 @@ Transform random_crop(Size size, RandomCropOptions options) {
     windows.reserve(static_cast<std::size_t>(images.size(0)));
     for (std::size_t i = 0; i < static_cast<std::size_t>(images.size(0)); ++i) {
       Random random = keys.random(i);
-      const std::int64_t top = random.below(height - size.height + 1);
-      const std::int64_t left = random.below(width - size.width + 1);
+      const std::int64_t top = random.randint(height - size.height + 1);
+      const std::int64_t left = random.randint(width - size.width + 1);
       windows.push_back({detail::window(images.size(2), top - padding.top, size.height, options.padding_mode),
                          detail::window(images.size(3), left - padding.left, size.width, options.padding_mode)});
     }

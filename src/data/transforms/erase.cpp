@@ -26,7 +26,7 @@ struct Rectangle {
 // Draws the rectangle of one image; nullopt if nothing is erased.
 std::optional<Rectangle> draw_rectangle(Random& random, const RandomErasingOptions& options, std::int64_t height,
                                         std::int64_t width) {
-  if (!random.chance(options.p)) {
+  if (!random.bernoulli(options.p)) {
     return std::nullopt;
   }
   const auto area = static_cast<double>(height * width);
@@ -36,8 +36,8 @@ std::optional<Rectangle> draw_rectangle(Random& random, const RandomErasingOptio
     const auto h = static_cast<std::int64_t>(std::nearbyint(std::sqrt(erased * aspect)));
     const auto w = static_cast<std::int64_t>(std::nearbyint(std::sqrt(erased / aspect)));
     if (h < height && w < width) {
-      const std::int64_t top = random.below(height - h + 1);
-      return Rectangle{top, random.below(width - w + 1), h, w};
+      const std::int64_t top = random.randint(height - h + 1);
+      return Rectangle{top, random.randint(width - w + 1), h, w};
     }
   }
   return std::nullopt;

@@ -106,8 +106,8 @@ Transform cutmix(MixOptions options) {
     const std::int64_t width = images.size(3);
     Random random = Keys(info, "cutmix").batch_random();
     const double side = 0.5 * std::sqrt(1.0 - random.beta(options.alpha, options.alpha));
-    const std::int64_t x = random.below(width);
-    const std::int64_t y = random.below(height);
+    const std::int64_t x = random.randint(width);
+    const std::int64_t y = random.randint(height);
     const auto half_width = static_cast<std::int64_t>(side * static_cast<double>(width));
     const auto half_height = static_cast<std::int64_t>(side * static_cast<double>(height));
     const std::int64_t left = std::max<std::int64_t>(x - half_width, 0);

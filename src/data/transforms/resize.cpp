@@ -56,8 +56,8 @@ Part draw_part(Random random, const RandomResizedCropOptions& options, std::int6
     const std::int64_t w = round(std::sqrt(taken * aspect));
     const std::int64_t h = round(std::sqrt(taken / aspect));
     if (w > 0 && w <= width && h > 0 && h <= height) {
-      const std::int64_t top = random.below(height - h + 1);
-      return {top, random.below(width - w + 1), h, w};
+      const std::int64_t top = random.randint(height - h + 1);
+      return {top, random.randint(width - w + 1), h, w};
     }
   }
   const double aspect = static_cast<double>(width) / static_cast<double>(height);

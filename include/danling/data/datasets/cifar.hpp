@@ -31,11 +31,11 @@ struct Cifar100Options {
 /// to `data_batch_5.bin`, or `test_batch.bin`, in `root` or its `cifar-10-batches-bin`.
 /// @throws DataError when a file is missing or does not contain whole records, and for invalid labels, with file and
 /// record.
-std::shared_ptr<TensorDataset> cifar10(const std::filesystem::path& root, Part part,
+std::shared_ptr<TensorDataset> cifar10(const std::filesystem::path& root, DatasetSplit part,
                                        const Cifar10Options& options = {});
 
 /// The same for `train.bin` or `test.bin`, in `root` or its `cifar-100-binary`.
-std::shared_ptr<TensorDataset> cifar100(const std::filesystem::path& root, Part part,
+std::shared_ptr<TensorDataset> cifar100(const std::filesystem::path& root, DatasetSplit part,
                                         const Cifar100Options& options = {});
 
 }  // namespace danling::inline v0::data

@@ -11,7 +11,8 @@
 
 namespace danling::inline v0::data {
 
-enum class Part { train, test };
+enum class DatasetSplit { train, test };
+using Part [[deprecated("use DatasetSplit")]] = DatasetSplit;
 
 struct MnistOptions {
   /// Converts pixels to (p / 255 - mean) / std; otherwise to p / 255.
@@ -36,10 +37,11 @@ struct FashionMnistOptions {
 /// them; also accepts `.idx3-ubyte` and an additional `.gz`. `split()` is "train" or "test".
 /// @throws DataError when a file is missing (with the names tried) or damaged, when their numbers of records differ,
 /// and for labels above 9, with file and record.
-std::shared_ptr<TensorDataset> mnist(const std::filesystem::path& root, Part part, const MnistOptions& options = {});
+std::shared_ptr<TensorDataset> mnist(const std::filesystem::path& root, DatasetSplit part,
+                                     const MnistOptions& options = {});
 
 /// The same for Fashion-MNIST, in `root` or its `FashionMNIST/raw`.
-std::shared_ptr<TensorDataset> fashion_mnist(const std::filesystem::path& root, Part part,
+std::shared_ptr<TensorDataset> fashion_mnist(const std::filesystem::path& root, DatasetSplit part,
                                              const FashionMnistOptions& options = {});
 
 struct IdxDatasetOptions {

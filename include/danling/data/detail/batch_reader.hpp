@@ -37,7 +37,7 @@ class BatchSlot {
 
   // Of the step; set in the slot of the first part.
 
-  /// Slots of the other parts (`Shard::parts`), and the number of parts with samples, which come first.
+  /// Slots of the other parts (`Shard::num_shares`), and the number of parts with samples, which come first.
   std::vector<std::unique_ptr<BatchSlot>> others;
   std::int64_t num_parts = 1;
   BatchSlot& part(std::int64_t i) { return i == 0 ? *this : *others[static_cast<std::size_t>(i - 1)]; }

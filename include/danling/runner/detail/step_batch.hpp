@@ -47,7 +47,8 @@ class StepBatch {
         return;
       }
     }
-    observer.refuse("BatchMetrics read what the step adds to its batch, or a batch of a type of the program");
+    observer.mark_unrecordable(
+        "BatchMetrics read what the step adds to its batch, or a batch of a type of the program");
     update(batch);
   }
 
@@ -63,7 +64,7 @@ class StepBatch {
   template <class Update>
   void observe(tape::Observer& observer, const B& batch, tape::Tensors tensors, const Update& update) {
     {
-      const tape::Suspended suspended;
+      const tape::NoRecordGuard suspended;
       update(batch);
     }
     if constexpr (HasPrediction<B>) {  // the step sets it, a replay does not

@@ -14,7 +14,7 @@ namespace danling::inline v0 {
 
 #ifdef USE_DISTRIBUTED
 
-Group Group::over(const c10::intrusive_ptr<c10d::ProcessGroup>& processes) {
+Group Group::from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& processes) {
   constexpr const char* where = "group.over";
   check<DistributedError>(static_cast<bool>(processes), where, "expected a process group, got none");
   if (processes->getSize() == 1) {
@@ -52,7 +52,7 @@ Group Group::over(const c10::intrusive_ptr<c10d::ProcessGroup>& processes) {
 
 #else
 
-Group Group::over(const c10::intrusive_ptr<c10d::ProcessGroup>&) {
+Group Group::from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>&) {
   fail<DistributedError>("group.over", "expected a LibTorch with distributed support, got one built without");
 }
 

@@ -1,4 +1,4 @@
-#include <danling/parallel/slice_random.hpp>
+#include <danling/parallel/rank_rng_guard.hpp>
 
 #include <cstdint>
 #include <mutex>
@@ -19,11 +19,11 @@ std::uint64_t slice_seed(std::uint64_t number, int rank) {
 
 }  // namespace
 
-SliceRandom::SliceRandom(const Group& group, at::Device device) {
+RankRNGGuard::RankRNGGuard(const Group& group, at::Device device) {
   if (group.alone()) {
     return;
   }
-  tape::refuse("the random numbers of a slice restore generators");
+  tape::mark_unrecordable("the random numbers of a slice restore generators");
   at::Generator host = at::detail::getDefaultCPUGenerator();
   std::uint64_t number = 0;
   {
@@ -36,7 +36,7 @@ SliceRandom::SliceRandom(const Group& group, at::Device device) {
   generator_.set_current_seed(slice_seed(number, group.rank()));
 }
 
-SliceRandom::~SliceRandom() {
+RankRNGGuard::~RankRNGGuard() {
   if (generator_.defined()) {
     const std::lock_guard lock(generator_.mutex());
     generator_.set_state(state_);

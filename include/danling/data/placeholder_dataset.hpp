@@ -19,14 +19,14 @@ namespace danling::inline v0::data {
 
 /// Types that can have a number of samples without values.
 template <class B>
-concept Withholdable = std::same_as<B, Batch> || std::same_as<B, at::Tensor>;
+concept HasPlaceholder = std::same_as<B, Batch> || std::same_as<B, at::Tensor>;
 
 /// A dataset as long as another one, in the same order, that reads nothing: inputs are [N, 0]. For middle stages of a
 /// pipeline, which receive their inputs from other processes.
-template <Withholdable B>
-class WithheldDataset final : public Dataset<B> {
+template <HasPlaceholder B>
+class PlaceholderDataset final : public Dataset<B> {
  public:
-  explicit WithheldDataset(std::shared_ptr<Dataset<B>> like) : like_(std::move(like)) {}
+  explicit PlaceholderDataset(std::shared_ptr<Dataset<B>> like) : like_(std::move(like)) {}
 
   std::int64_t size() const override { return like_->size(); }
   B get_batch(std::span<const std::int64_t> indices) override {

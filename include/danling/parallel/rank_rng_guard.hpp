@@ -19,13 +19,13 @@ namespace danling::inline v0::parallel {
 /// The numbers derive from one draw of the host's default generator and the rank: a checkpoint of the default
 /// generators resumes them, and activation recompute repeats them. In a group of one process it changes and draws
 /// nothing. May be nested. Not thread-safe. (Megatron-LM: the model-parallel random state)
-class SliceRandom {
+class RankRNGGuard {
  public:
   /// @param device  device on which the random numbers are drawn
-  explicit SliceRandom(const Group& group, at::Device device = at::kCPU);
-  ~SliceRandom();
-  SliceRandom(const SliceRandom&) = delete;
-  SliceRandom& operator=(const SliceRandom&) = delete;
+  explicit RankRNGGuard(const Group& group, at::Device device = at::kCPU);
+  ~RankRNGGuard();
+  RankRNGGuard(const RankRNGGuard&) = delete;
+  RankRNGGuard& operator=(const RankRNGGuard&) = delete;
 
  private:
   at::Generator generator_;  // generator of the device, while it is changed

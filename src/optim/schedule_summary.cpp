@@ -1,4 +1,4 @@
-#include <danling/optim/outline.hpp>
+#include <danling/optim/schedule_summary.hpp>
 
 #include <algorithm>
 #include <array>
@@ -22,23 +22,23 @@ std::int64_t position_of(std::int64_t index, std::int64_t count, std::int64_t up
 
 }  // namespace
 
-std::string short_rate(double lr) {
+std::string format_rate(double lr) {
   std::array<char, 32> buffer{};
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), lr, std::chars_format::general, 4);
   return {buffer.data(), end.ptr};
 }
 
-std::string ScheduleOutline::text(const std::string& step) const {
-  return concat(short_rate(first), " at first, ", short_rate(highest), " at most (", step, " ", highest_at, "), ",
-                short_rate(last), " at last");
+std::string ScheduleSummary::text(const std::string& step) const {
+  return concat(format_rate(first), " at first, ", format_rate(highest), " at most (", step, " ", highest_at, "), ",
+                format_rate(last), " at last");
 }
 
-std::optional<ScheduleOutline> outline(const Scheduler& schedule, std::int64_t updates, std::size_t group) {
+std::optional<ScheduleSummary> summarize_schedule(const Scheduler& schedule, std::int64_t updates, std::size_t group) {
   if (group >= schedule.base_lrs().size() || updates < 1 || !schedule.rate_at(0, group)) {
     return std::nullopt;
   }
   const auto rate = [&](std::int64_t position) { return *schedule.rate_at(position, group); };
-  ScheduleOutline out{rate(0), rate(0), rate(updates - 1), 1, updates};
+  ScheduleSummary out{rate(0), rate(0), rate(updates - 1), 1, updates};
   const auto try_position = [&](std::int64_t position) {
     if (const double lr = rate(position); lr > out.highest) {
       out.highest = lr;

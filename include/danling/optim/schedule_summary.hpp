@@ -11,7 +11,7 @@
 namespace danling::inline v0::optim {
 
 /// Rates of one parameter group; updates count from 1.
-struct ScheduleOutline {
+struct ScheduleSummary {
   double first = 0, highest = 0, last = 0;
   std::int64_t highest_at = 1;  ///< the first update with the highest rate
   std::int64_t updates = 0;
@@ -21,10 +21,16 @@ struct ScheduleOutline {
 };
 
 /// A rate with four digits.
-std::string short_rate(double lr);
+std::string format_rate(double lr);
 
 /// For more than 100000 updates, samples that many, evenly spaced, and those around the highest. Null for a schedule
 /// that depends on more than the position.
-std::optional<ScheduleOutline> outline(const Scheduler& schedule, std::int64_t updates, std::size_t group = 0);
+std::optional<ScheduleSummary> summarize_schedule(const Scheduler& schedule, std::int64_t updates,
+                                                  std::size_t group = 0);
+[[deprecated("use summarize_schedule")]] inline std::optional<ScheduleSummary> outline(const Scheduler& schedule,
+                                                                                       std::int64_t updates,
+                                                                                       std::size_t group = 0) {
+  return summarize_schedule(schedule, updates, group);
+}
 
 }  // namespace danling::inline v0::optim

@@ -13,14 +13,14 @@ class Fields;
 
 namespace detail {
 /// A type-erased struct of options.
-struct OwnOptionsType {
+struct CustomOptionsType {
   std::type_index id;
   /// Copies a struct; for null makes one with the defaults.
   std::shared_ptr<void> (*copy)(const void*);
   void (*list)(void*, Fields&);
 
   template <class T>
-  static OwnOptionsType of() {
+  static CustomOptionsType of() {
     return {typeid(T),
             [](const void* from) -> std::shared_ptr<void> {
               return from == nullptr ? std::make_shared<T>() : std::make_shared<T>(*static_cast<const T*>(from));
@@ -31,36 +31,36 @@ struct OwnOptionsType {
 }  // namespace detail
 
 /// The structs that programs added to one kind of section. Not synchronised: add them before any config is read.
-class OwnOptionTypes {
+class CustomOptionTypes {
  public:
   /// Adds the options of T, which has `void fields(Fields& f)`; a repeated call changes nothing. `known` lists the
   /// existing keys of the section. @throws ConfigError for a key that is in `known` or in another struct, or that is
   /// not optional: an option must be able to be unset, so that groups inherit it and other types can refuse it
   template <class T>
   void add(std::string_view where, const std::vector<std::string>& known) {
-    add(detail::OwnOptionsType::of<T>(), where, known);
+    add(detail::CustomOptionsType::of<T>(), where, known);
   }
 
-  const std::vector<detail::OwnOptionsType>& all() const { return types_; }
+  const std::vector<detail::CustomOptionsType>& all() const { return types_; }
 
  private:
-  void add(const detail::OwnOptionsType& type, std::string_view where, const std::vector<std::string>& known);
-  std::vector<detail::OwnOptionsType> types_;
+  void add(const detail::CustomOptionsType& type, std::string_view where, const std::vector<std::string>& known);
+  std::vector<detail::CustomOptionsType> types_;
 };
 
 /// The values of added options in one section. Copies are independent.
-class OwnOptions {
+class CustomOptions {
  public:
-  OwnOptions() = default;
-  OwnOptions(const OwnOptions& other);
-  OwnOptions(OwnOptions&&) noexcept = default;
-  OwnOptions& operator=(const OwnOptions& other);
-  OwnOptions& operator=(OwnOptions&&) noexcept = default;
-  ~OwnOptions() = default;
+  CustomOptions() = default;
+  CustomOptions(const CustomOptions& other);
+  CustomOptions(CustomOptions&&) noexcept = default;
+  CustomOptions& operator=(const CustomOptions& other);
+  CustomOptions& operator=(CustomOptions&&) noexcept = default;
+  ~CustomOptions() = default;
 
   template <class T>
   T& get() {
-    return *static_cast<T*>(get_or_make(detail::OwnOptionsType::of<T>()));
+    return *static_cast<T*>(get_or_make(detail::CustomOptionsType::of<T>()));
   }
   template <class T>
   const T& get() const {
@@ -70,15 +70,15 @@ class OwnOptions {
   }
 
   /// Lists the fields of every struct in `types`.
-  void fields(Fields& f, const OwnOptionTypes& types);
+  void fields(Fields& f, const CustomOptionTypes& types);
 
  private:
   struct Entry {
-    detail::OwnOptionsType type;
+    detail::CustomOptionsType type;
     std::shared_ptr<void> value;
   };
   const void* find(std::type_index id) const;
-  void* get_or_make(const detail::OwnOptionsType& type);
+  void* get_or_make(const detail::CustomOptionsType& type);
   std::vector<Entry> entries_;
 };
 

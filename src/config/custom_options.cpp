@@ -1,4 +1,4 @@
-#include <danling/config/own_options.hpp>
+#include <danling/config/custom_options.hpp>
 
 #include <algorithm>
 
@@ -10,15 +10,15 @@ namespace {
 
 /// Presents a struct of options as a section.
 struct Listing {
-  const detail::OwnOptionsType& type;
+  const detail::CustomOptionsType& type;
   std::shared_ptr<void> options = type.copy(nullptr);
   void fields(Fields& f) { type.list(options.get(), f); }
 };
 
 }  // namespace
 
-void OwnOptionTypes::add(const detail::OwnOptionsType& type, std::string_view where,
-                         const std::vector<std::string>& known) {
+void CustomOptionTypes::add(const detail::CustomOptionsType& type, std::string_view where,
+                            const std::vector<std::string>& known) {
   const auto same = [&](const auto& other) { return other.id == type.id; };
   if (std::any_of(types_.begin(), types_.end(), same)) {
     return;
@@ -40,26 +40,26 @@ void OwnOptionTypes::add(const detail::OwnOptionsType& type, std::string_view wh
   types_.push_back(type);
 }
 
-OwnOptions::OwnOptions(const OwnOptions& other) {
+CustomOptions::CustomOptions(const CustomOptions& other) {
   for (const Entry& entry : other.entries_) {
     entries_.push_back({entry.type, entry.type.copy(entry.value.get())});
   }
 }
 
-OwnOptions& OwnOptions::operator=(const OwnOptions& other) {
+CustomOptions& CustomOptions::operator=(const CustomOptions& other) {
   if (this != &other) {
-    *this = OwnOptions(other);
+    *this = CustomOptions(other);
   }
   return *this;
 }
 
-void OwnOptions::fields(Fields& f, const OwnOptionTypes& types) {
+void CustomOptions::fields(Fields& f, const CustomOptionTypes& types) {
   for (const auto& type : types.all()) {
     type.list(get_or_make(type), f);
   }
 }
 
-const void* OwnOptions::find(std::type_index id) const {
+const void* CustomOptions::find(std::type_index id) const {
   for (const Entry& entry : entries_) {
     if (entry.type.id == id) {
       return entry.value.get();
@@ -68,7 +68,7 @@ const void* OwnOptions::find(std::type_index id) const {
   return nullptr;
 }
 
-void* OwnOptions::get_or_make(const detail::OwnOptionsType& type) {
+void* CustomOptions::get_or_make(const detail::CustomOptionsType& type) {
   if (const void* found = find(type.id); found != nullptr) {
     return const_cast<void*>(found);
   }
