@@ -425,7 +425,16 @@ class BasicTorchRunner : public TorchRunnerBase {
   BatchLosses<B>* batch_losses_ = nullptr;
 };
 
-/// The runner over the default `Batch`.
+/// The runner of most programs, over the default `Batch` of tensors. A program derives from it, sets `model`, `criterion`,
+/// `datasets` and `metrics` in its constructor, and passes the class to run(). Its members are declared in these bases:
+///
+/// - TorchRunnerBase: model, data, optimizer, schedule, precision, backward and step;
+/// - BasicTorchRunner: hooks that take a batch, such as train_step;
+/// - BaseRunner: train, evaluate, checkpoints, callbacks, logs;
+/// - RunnerPlan and RunnerIdentity: the resolved plan of the run, ranks, devices, seeds.
+///
+/// docs/hooks.md lists each hook with when, how often and on which ranks it is called. Derive from
+/// BasicTorchRunner<YourBatch> for a batch type of your own.
 class TorchRunner : public BasicTorchRunner<Batch> {
  public:
   ~TorchRunner() override;
