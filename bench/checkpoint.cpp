@@ -31,6 +31,7 @@
 #include <danling/checkpoint/weights.hpp>
 
 #include "peers.hpp"
+#include "results.hpp"
 
 namespace {
 

@@ -29,6 +29,7 @@
 #include <danling/metrics/global_metrics.hpp>
 
 #include "peers.hpp"
+#include "results.hpp"
 
 namespace {
 

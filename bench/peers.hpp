@@ -23,14 +23,6 @@ inline std::vector<std::string>& gaps() {
   return found;
 }
 
-/// Prints the gaps. Returns the exit status: 1 if there are gaps.
-inline int finish() {
-  for (const std::string& gap : gaps()) {
-    std::fprintf(stderr, "error: not measured: %s\n", gap.c_str());
-  }
-  return gaps().empty() ? 0 : 1;
-}
-
 /// An answer of the script other than "ok".
 struct NoAnswer : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "peers.hpp"
+#include "results.hpp"
 #include "scale_counts.hpp"
 #include "scale_model.hpp"
 

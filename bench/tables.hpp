@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "peers.hpp"
+#include "results.hpp"
 
 namespace bench {
 
