@@ -3,7 +3,6 @@
 #include <danling/optim/averaging.hpp>
 
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -102,13 +101,15 @@ void run(const Shape& shape, at::ScalarType type, int rounds) {
   };
   table.contestants.push_back({"LibTorch", [=] { return bench::seconds_of(lerp); }, [=] { return sums(lerp()); }});
   table.targets = {{0, {2}, 1 / 1.1}, {0, {3}, 1}};
+  table.control = 1;
   bench::run(table, rounds);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
+  bench::begin_results("averaging", argc, argv);
+  const bool quick = bench::is_quick();
   std::printf("%d threads\n", at::get_num_threads());
   try {
     for (const Shape& shape :

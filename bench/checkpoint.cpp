@@ -32,14 +32,18 @@
 
 #include "peers.hpp"
 #include "results.hpp"
+#include "tables.hpp"
 
 namespace {
 
 namespace dl = danling;
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 using bench::give_up;
+using bench::median;
 using bench::Peers;
+using bench::seconds_of;
+
+const std::string control = ", control";
 
 struct Options {
   fs::path directory = fs::temp_directory_path();
@@ -47,18 +51,6 @@ struct Options {
   std::int64_t tensors = 100;
   int rounds = 9;
 };
-
-double seconds_of(const std::function<void()>& work) {
-  const auto begin = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
 
 // Anonymous memory of a process in megabytes.
 double anonymous(pid_t process) {
@@ -123,6 +115,31 @@ struct Contestant {
     clean_up();
   }
 };
+
+/// Records the time of other rows divided by that of `name`; its control is the row that repeats it.
+void record_ratios(const std::string& title, const std::string& name, const std::vector<Contestant>& rows) {
+  const auto find = [&](const std::string& wanted) {
+    return std::find_if(rows.begin(), rows.end(), [&](const Contestant& row) { return row.name == wanted; });
+  };
+  const auto ratios = [&](const Contestant& to) {
+    std::vector<double> out;
+    for (std::size_t i = 0; i < to.seconds.size(); ++i) {
+      out.push_back(to.seconds[i] / find(name)->seconds[i]);
+    }
+    return bench::median_interval(out);
+  };
+  const auto again = find(name + control);
+  for (const Contestant& row : rows) {
+    if (row.failure.empty()) {
+      bench::record_value(title + ": " + row.name, 1e3 * median(row.seconds), "ms");
+    }
+    if (row.failure.empty() && !row.name.starts_with("danling")) {
+      bench::record({.name = title + ": " + name + " to " + row.name,
+                     .of = ratios(row),
+                     .control = again == rows.end() ? std::nullopt : std::optional(ratios(*again))});
+    }
+  }
+}
 
 void print_table(const char* title, const char* baseline, const std::vector<Contestant>& rows, double megabytes) {
   std::printf("%-46s %9s %17s %7s %9s %11s\n", title, "seconds", "min .. max", "GB/s", baseline, "extra MB");
@@ -213,11 +230,8 @@ class Bench {
     megabytes_ = static_cast<double>(elements * options.tensors) * 4 / 1e6;
     dl::save_file(state_, at("danling.pth"));
     dl::save_safetensors(state_, at("danling.safetensors"));
-    if (const char* python = std::getenv("DANLING_PYTHON"); python != nullptr) {
-      python_ = python;
-    }
-    if (!python_.empty()) {
-      peers_.emplace(python_, DANLING_SOURCE_DIR "/bench/checkpoint_peers.py", std::vector{at("danling.pth")});
+    if (const std::string python = bench::python_of_peers(DANLING_PYTHON); !python.empty()) {
+      peers_.emplace(python, DANLING_SOURCE_DIR "/bench/checkpoint_peers.py", std::vector{at("danling.pth")});
     }
     add_savers();
     add_waits();
@@ -259,9 +273,9 @@ class Bench {
     print_table("save, including the sync to disk", "of plain", savers_, megabytes_);
     print_table("time that training waits, after the first save", "of memcpy", waits_, megabytes_);
     print_table("load", "of torch", loaders_, megabytes_);
-    if (!peers_) {
-      bench::gaps().push_back("Python's rows: DANLING_PYTHON names no interpreter");
-    }
+    record_ratios("save", "danling::save_file", savers_);
+    record_ratios("wait of training", "danling::FileCheckpointManager, async", waits_);
+    record_ratios("load", "danling::load_file, verified", loaders_);
   }
 
   // Checks that the contestants' files hold the same tensors.
@@ -312,9 +326,16 @@ class Bench {
     }
   }
 
+  /// Ends of names: a contestant, and its control except with --quick.
+  static std::vector<std::string> ends_of_names() {
+    return bench::is_quick() ? std::vector<std::string>{""} : std::vector<std::string>{"", control};
+  }
+
   void add_savers() {
     add_saver("write + fsync", [this](const std::string& path) { write_plainly(state_, path); });
-    add_saver("danling::save_file", [this](const std::string& path) { dl::save_file(state_, path); });
+    for (const std::string& more : ends_of_names()) {
+      add_saver("danling::save_file" + more, [this](const std::string& path) { dl::save_file(state_, path); });
+    }
     add_saver("danling::save_safetensors", [this](const std::string& path) { dl::save_safetensors(state_, path); });
     if (peers_) {
       add_peer_saver("torch.save + fsync", "torch");
@@ -333,9 +354,11 @@ class Bench {
     manager_.emplace(
         dl::CheckpointOptions{.directory = at("checkpoints"), .async_mode = "async"}, [this] { return state_; },
         [this] { return state_; });
-    waits_.push_back({"danling::FileCheckpointManager, async", getpid(),
-                      [this] { return seconds_of([&] { manager_->save_checkpoint({.force = true}); }); },
-                      [this] { manager_->wait(); }});
+    for (const std::string& more : ends_of_names()) {
+      waits_.push_back({"danling::FileCheckpointManager, async" + more, getpid(),
+                        [this] { return seconds_of([&] { manager_->save_checkpoint({.force = true}); }); },
+                        [this] { manager_->wait(); }});
+    }
     if (peers_) {
       waits_.push_back({"clone() of each tensor in Python", peers_->process(), [this] { return peers_->ask("copy"); },
                         [this] { peers_->ask("release"); }});
@@ -356,7 +379,9 @@ class Bench {
     if (peers_) {
       add_peer_loader("torch.load, not verified", "torch", "peer.torch");
     }
-    add_loader("danling::load_file, verified", [this] { return dl::load_file(at("danling.pth")); });
+    for (const std::string& more : ends_of_names()) {
+      add_loader("danling::load_file, verified" + more, [this] { return dl::load_file(at("danling.pth")); });
+    }
     if (peers_) {
       add_loader("danling::load_file of torch.save's, verified", [this] { return dl::load_file(at("peer.torch")); });
     }
@@ -374,7 +399,6 @@ class Bench {
   dl::State state_;
   dl::State loaded_;
   double megabytes_ = 0;
-  std::string python_ = DANLING_PYTHON;
   std::optional<Peers> peers_;
   std::vector<std::string> peer_files_;
   std::vector<char> from_;
@@ -391,6 +415,7 @@ int main(int argc, char** argv) {
   // For both processes: freed large blocks return to the system, so that every load starts in the same state.
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   setenv("MALLOC_MMAP_THRESHOLD_", "131072", 1);
+  bench::begin_results("checkpoint", argc, argv);
   try {
     Bench bench(parse(argc, argv));
     bench.run();

@@ -99,18 +99,16 @@ class FromMemory {
     for (std::size_t i : {6, 7}) {
       table.targets.push_back({.of = 0, .to = {i}, .least = 20});
     }
+    table.targets.push_back({.of = 0, .to = {4}});
+    table.targets.push_back({.of = 1, .to = {5}});
     table.targets.push_back({.of = 0, .to = {2, 3}, .least = 0.5});
     return table;
   }
 
  private:
   void start_peers() {
-    std::string python = DANLING_PYTHON;
-    if (const char* chosen = std::getenv("DANLING_PYTHON"); chosen != nullptr) {
-      python = chosen;
-    }
+    const std::string python = bench::python_of_peers(DANLING_PYTHON);
     if (python.empty()) {
-      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
       return;
     }
     std::string folder = (fs::temp_directory_path() / "danling-bench-XXXXXX").string();
@@ -186,7 +184,7 @@ class FromMemory {
                 [this, suffix] {
                   return std::vector<double>{peers_->ask("images" + suffix), peers_->ask("labels" + suffix)};
                 },
-            .failure = peers_ ? "" : "no Python"};
+            .failure = peers_ ? "" : bench::no_python};
   }
 
   // The minimum cost of batches of normalized images on one core: images in file order, one buffer for all batches.
@@ -279,7 +277,8 @@ Table order_table(std::int64_t records, Peers* peers) {
                        {.name = "LibTorch samplers::RandomSampler, 60,000 records", .time = libtorch},
                        {.name = "torch.utils.data.RandomSampler, 60,000 records",
                         .time = [peers] { return peers->ask("order"); },
-                        .failure = peers != nullptr ? "" : "no Python"}};
+                        .failure = peers != nullptr ? "" : bench::no_python}};
+  table.targets = {{.of = 0, .to = {2}}, {.of = 0, .to = {3}}};
   return table;
 }
 
@@ -312,6 +311,7 @@ Table resume_table() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  bench::begin_results("data", argc, argv);
   try {
     // Forked first: they must not inherit threads.
     bench::Processes processes;

@@ -97,7 +97,7 @@ Contestant peer(Peers* peers, const std::string& name, const std::string& argume
                        }
                        return values;
                      },
-                 .failure = peers != nullptr ? "" : "no Python"};
+                 .failure = peers != nullptr ? "" : no_python};
   try {
     if (peers != nullptr) {
       peers->ask("rows " + arguments);
@@ -118,7 +118,9 @@ void measure_csv(const std::string& title, const std::string& path, bool texts, 
     table.contestants = {table_of("danling (C++) read_csv", texts, read), table_of("the same again", texts, read),
                          peer(peers, "pyarrow.csv.read_csv", "pyarrow " + std::to_string(threads) + " " + path, texts),
                          peer(peers, "pandas.read_csv (1 thread)", "pandas 1 " + path, texts)};
-    table.targets = {{.of = 0, .to = {2}, .least = 1}, {.of = 0, .to = {3}, .least = 1}};
+    table.targets = {{.of = 0, .to = {2}, .least = 1, .headline = threads == 1},
+                     {.of = 0, .to = {3}, .least = 1, .headline = threads == 1}};
+    table.control = 1;
     run(table, rounds);
   }
 }
@@ -131,7 +133,8 @@ void measure_json(const std::string& title, const std::string& path, Peers* peer
     table.contestants = {
         table_of("danling (C++) read_json_lines", true, read), table_of("the same again", true, read),
         peer(peers, "pyarrow.json.read_json", "pyarrow_json " + std::to_string(threads) + " " + path, true)};
-    table.targets = {{.of = 0, .to = {2}, .least = 1}};
+    table.targets = {{.of = 0, .to = {2}, .least = 1, .headline = threads == 1}};
+    table.control = 1;
     run(table, rounds);
   }
 }
@@ -156,6 +159,7 @@ void measure_records(const std::string& title, const std::string& path, Peers* p
       peer(peers, "json.loads of each line", "json 1 " + path, false),
       peer(peers, "pyarrow.json.read_json, the whole as a table, 1 thread", "pyarrow_json 1 " + path, false)};
   table.targets = {{.of = 0, .to = {2}, .least = 1}, {.of = 0, .to = {3}, .least = 1}};
+  table.control = 1;
   run(table, rounds);
 }
 

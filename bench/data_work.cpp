@@ -214,6 +214,7 @@ void measure_waits(int rounds, bool quick) {
       shares.push_back(100 * waited / taken);
     }
     const auto [low, high] = std::minmax_element(shares.begin(), shares.end());
+    record_value("waiting for data, steps of 4 ms: " + name, median(shares), "% of the step");
     char range[64];
     std::snprintf(range, sizeof range, "%.3f %% .. %.3f %%", *low, *high);
     std::printf("  %-70s %10.3f %% %26s%s\n", name.c_str(), median(shares), range,

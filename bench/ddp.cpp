@@ -57,8 +57,7 @@ using Entrants = std::vector<Entrant>;
 class DdpBench {
  public:
   DdpBench(std::string program, int rounds, bool quick) : program_(std::move(program)), rounds_(rounds), quick_(quick) {
-    const char* chosen = std::getenv("DANLING_PYTHON");
-    python_ = chosen != nullptr ? chosen : DANLING_PYTHON;
+    python_ = bench::python_of_peers(DANLING_PYTHON);
     folder_ = std::filesystem::temp_directory_path() / ("danling-bench-ddp-" + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
   }
@@ -85,9 +84,7 @@ class DdpBench {
       entrants.push_back({name, danling(2, true, work_.batch_size, options), "all"});
     }
     std::vector<std::size_t> python;
-    if (python_.empty()) {
-      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
-    } else {
+    if (!python_.empty()) {
       struct Setting {
         const char* name;
         const char* json;
@@ -112,13 +109,17 @@ class DdpBench {
         entrants.push_back({setting.name, peer(2, true, optim, setting.json), "all"});
       }
     }
-    measure(entrants);
-    print_head(optim + ", " + work_.title + ", 2 processes", "to danling");
+    const std::string title = optim + ", " + work_.title + ", 2 processes";
+    measure(title, entrants);
+    print_head(title, "to danling");
     for (std::size_t i = 0; i < entrants.size(); ++i) {
-      print(entrants[i], times(ratio(entrants, 0, {i})));
+      print(entrants[i], times(median(ratios(entrants, 0, {i}))));
     }
     if (!python.empty()) {
-      const double reached = ratio(entrants, 0, python);
+      const double reached = median(ratios(entrants, 0, python));
+      bench::record({.name = title + ": danling to the best of DistributedDataParallel",
+                     .of = bench::median_interval(ratios(entrants, 0, python)),
+                     .control = bench::median_interval(ratios(entrants, 0, {1}))});
       std::printf("  danling is x%.2f as fast as the best of Python's in each round, at least x1.10: %s\n", reached,
                   reached >= 1.1 ? "met" : "MISSED");
       double least = INFINITY;  // on a busy machine CPU time varies less than time
@@ -148,10 +149,11 @@ class DdpBench {
     if (!python_.empty()) {
       entrants.push_back({"Python, 2 processes without communication", peer(2, false, "adamw", "null"), ""});
     }
-    measure(entrants);
+    measure("communication: adamw, " + work_.title, entrants);
     print_head("communication: adamw, " + work_.title + ", " + megabytes(weight_bytes_) + " of gradients",
                "added to a step");
     print_added(entrants);
+    record_added("communication: adamw, " + work_.title, entrants, 8);
   }
 
   void compare_processes() {
@@ -169,7 +171,7 @@ class DdpBench {
             {std::to_string(count) + " processes, shared memory", danling(count, true, work_.batch_size, adamw), ""});
       }
     }
-    measure(entrants);
+    measure("processes: adamw, " + work_.title, entrants);
     print_head("processes on " + std::to_string(std::thread::hardware_concurrency()) + " cores: adamw, " + work_.title,
                "added to a step");
     for (std::size_t i = 0; i < entrants.size(); ++i) {
@@ -196,10 +198,17 @@ class DdpBench {
     add("ddp, 2 processes, deterministic", 2, global / 2, " --deterministic=true", "all");
     add("2 virtual ranks, 2 processes", 2, global / 2, bits + "2", "bits of 2");
     add("4 virtual ranks, 2 processes", 2, global / 4, bits + "4", "bits of 4");
-    measure(entrants);
+    measure("the same bits: adamw, " + work_.name, entrants);
     print_head("the same bits: adamw, " + work_.name + ", a global batch of " + std::to_string(global), "to ddp");
     for (std::size_t i = 0; i < entrants.size(); ++i) {
-      print(entrants[i], times(ratio(entrants, i < two ? 0 : two, {i})));
+      const std::size_t base = i < two ? 0 : two;
+      print(entrants[i], times(median(ratios(entrants, base, {i}))));
+      if (i != base) {
+        bench::record({.name = "the same bits: adamw, " + work_.name + ": " + entrants[i].name + " to ddp",
+                       .of = bench::median_interval(ratios(entrants, base, {i})),
+                       .better = bench::Better::lower,
+                       .headline = false});
+      }
     }
     std::fflush(stdout);
   }
@@ -216,9 +225,11 @@ class DdpBench {
       entrants.push_back({"ft.enabled, a copy after every " + std::string(interval) + " updates",
                           danling(2, true, work_.batch_size, adamw + options), "all"});
     }
-    measure(entrants);
-    print_head("fault tolerance: adamw, " + work_.title, "added to a step");
+    const std::string title = "fault tolerance: adamw, " + work_.title;
+    measure(title, entrants);
+    print_head(title, "added to a step");
     print_added(entrants);
+    record_added(title, entrants, entrants.size());
   }
 
  private:
@@ -253,7 +264,7 @@ class DdpBench {
   }
 
   /// Trains blocks of all contestants in turn. The first block is a warm-up, after which the losses are compared.
-  void measure(Entrants& entrants) const {
+  void measure(const std::string& title, Entrants& entrants) const {
     for (Entrant& entrant : entrants) {
       entrant.ranks->await_ready();
     }
@@ -261,7 +272,7 @@ class DdpBench {
     for (std::size_t i = 0; i < entrants.size(); ++i) {
       losses[i] = entrants[i].ranks->train(compared_steps).loss;
     }
-    compare_losses(entrants, losses);
+    compare_losses(title, entrants, losses);
     for (int round = 0; round <= rounds_; ++round) {
       for (std::size_t i = 0; i < entrants.size(); ++i) {
         Entrant& entrant = entrants[(i + static_cast<std::size_t>(round)) % entrants.size()];
@@ -276,11 +287,12 @@ class DdpBench {
     }
     for (Entrant& entrant : entrants) {
       entrant.ranks.reset();
+      bench::record_value(title + ": " + entrant.name, 1e6 * entrant.median_of(&Block::seconds), "us");
     }
   }
 
   // "bits" losses must be equal; others agree as float32 allows with another order of sums, or with bfloat16 gradients.
-  static void compare_losses(const Entrants& entrants, const std::vector<double>& losses) {
+  static void compare_losses(const std::string& title, const Entrants& entrants, const std::vector<double>& losses) {
     std::size_t compared = 0;
     double apart = 0;
     for (std::size_t i = 0; i < entrants.size(); ++i) {
@@ -303,21 +315,34 @@ class DdpBench {
       }
     }
     if (compared > 0) {
+      bench::record_check(title + ": loss after " + std::to_string(compared_steps) + " steps", losses.back(),
+                          entrants.size(), apart, 1e-4);
       std::printf("\nlosses after %d steps: %.4f, at most %.0e apart\n", compared_steps, losses.back(), apart);
     }
   }
 
   /// Time of the fastest of `to` divided by that of `of`, by rounds.
-  static double ratio(const Entrants& entrants, std::size_t of, const std::vector<std::size_t>& to) {
-    std::vector<double> ratios;
+  static std::vector<double> ratios(const Entrants& entrants, std::size_t of, const std::vector<std::size_t>& to) {
+    std::vector<double> out;
     for (std::size_t round = 0; round < entrants[of].blocks.size(); ++round) {
       double fastest = INFINITY;
       for (const std::size_t i : to) {
         fastest = std::min(fastest, entrants[i].blocks[round].seconds);
       }
-      ratios.push_back(fastest / entrants[of].blocks[round].seconds);
+      out.push_back(fastest / entrants[of].blocks[round].seconds);
     }
-    return median(ratios);
+    return out;
+  }
+
+  /// Records the times of the entrants below `end` divided by that of the first. The second is its control.
+  static void record_added(const std::string& title, const Entrants& entrants, std::size_t end) {
+    for (std::size_t i = 2; i < end; ++i) {
+      bench::record({.name = title + ": " + entrants[i].name + " to " + entrants[0].name,
+                     .of = bench::median_interval(ratios(entrants, 0, {i})),
+                     .control = bench::median_interval(ratios(entrants, 0, {1})),
+                     .better = bench::Better::lower,
+                     .headline = false});
+    }
   }
 
   /// Prints the time that each adds to that of the first.
@@ -383,6 +408,8 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "--rank") {
       return bench::train_on_command({arguments.begin() + 1, arguments.end()});
     }
+    bench::begin_results("ddp", argc, argv);
+    arguments.assign(argv + 1, argv + argc);
     signal(SIGPIPE, SIG_IGN);  // the failure of a rank is reported instead
     int rounds = 11;
     bool quick = false;

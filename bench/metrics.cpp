@@ -30,24 +30,22 @@
 
 #include "peers.hpp"
 #include "results.hpp"
+#include "tables.hpp"
 
 namespace {
 
 namespace dl = danling;
 namespace fs = std::filesystem;
+using bench::duration;
 using bench::give_up;
+using bench::median;
 using bench::Peers;
 using Clock = std::chrono::steady_clock;
 using dl::metrics::Average;
 using dl::metrics::Mode;
 
 constexpr std::int64_t kBatches = 100;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
+const std::string control = "control: danling (C++) once more";
 
 // Seconds per call.
 double time_calls(std::int64_t calls, const std::function<void(std::int64_t calls)>& work) {
@@ -67,6 +65,7 @@ struct Contestant {
   double tolerance = 1e-5;
   std::vector<double> seconds = {};
   std::string failure = {};
+  bool peer = false;  ///< its ratio is recorded
 };
 
 /// A task of the benchmark. The first contestant is danling.
@@ -75,19 +74,8 @@ struct Work {
   /// Maximum seconds for danling; 0: no target.
   double limit;
   std::vector<Contestant> contestants;
+  bool headline = true;
 };
-
-std::string duration(double seconds) {
-  char text[32];
-  if (seconds < 1e-6) {
-    std::snprintf(text, sizeof text, "%.1f ns", seconds * 1e9);
-  } else if (seconds < 1e-3) {
-    std::snprintf(text, sizeof text, "%.2f us", seconds * 1e6);
-  } else {
-    std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
-  }
-  return text;
-}
 
 std::string times(double ratio) {
   char text[32];
@@ -120,6 +108,13 @@ class Bench {
   }
 
   void run() {
+    for (Work& work : works_) {
+      if (!bench::is_quick()) {
+        Contestant again = work.contestants.front();
+        again.name = control;
+        work.contestants.push_back(std::move(again));
+      }
+    }
     compare_values();
     for (int round = 0; round <= rounds_; ++round) {  // round 0 is a warm-up
       for (Work& work : works_) {
@@ -143,12 +138,8 @@ class Bench {
 
  private:
   void start_peers() {
-    std::string python = DANLING_PYTHON;
-    if (const char* chosen = std::getenv("DANLING_PYTHON"); chosen != nullptr) {
-      python = chosen;
-    }
+    const std::string python = bench::python_of_peers(DANLING_PYTHON);
     if (python.empty()) {
-      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
       return;
     }
     std::string folder = (fs::temp_directory_path() / "danling-bench-XXXXXX").string();
@@ -175,7 +166,8 @@ class Bench {
             .time = [=, this] { return peers_->ask("time " + command + " " + std::to_string(calls)); },
             .value = [=, this] { return peers_->ask("value " + command); },
             .ratio = ratio,
-            .failure = peers_ ? "" : "no Python"};
+            .failure = peers_ ? "" : bench::no_python,
+            .peer = true};
   }
 
   void add_meters() {
@@ -285,7 +277,7 @@ class Bench {
                        peer("torchmetrics binary_auroc", "torchmetrics_auroc", 1, 2)}});
   }
 
-  // A function of all data, danling's and a control, compared with Python's functions of that name; at least 0.1 ms.
+  // A function of all data compared with Python's functions of that name; at least 0.1 ms.
   void add_function(const std::string& title, const std::string& command, std::int64_t calls,
                     std::function<at::Tensor()> compute, const std::vector<std::string>& peers,
                     double tolerance = 1e-5) {
@@ -297,10 +289,7 @@ class Bench {
         }
       });
     };
-    Work work{title,
-              0,
-              {{.name = "danling (C++)", .time = time, .value = value},
-               {.name = "control: danling (C++) once more", .time = time, .value = value}}};
+    Work work{title, 0, {{.name = "danling (C++)", .time = time, .value = value}}, title.starts_with("perplexity")};
     for (const std::string& name : peers) {
       work.contestants.push_back(peer(name, name + "_" + command, calls, 1));
       work.contestants.back().tolerance = tolerance;
@@ -350,6 +339,9 @@ class Bench {
   void compare_values() {
     for (Work& work : works_) {
       const double expected = work.contestants.front().value();
+      std::size_t compared = 0;
+      double apart = 0;
+      double tolerance = 0;
       for (Contestant& contestant : work.contestants) {
         if (!contestant.failure.empty()) {
           continue;
@@ -361,9 +353,15 @@ class Bench {
             give_up(work.title + ": expected " + std::to_string(expected) + " of " + contestant.name + ", got " +
                     std::to_string(value));
           }
+          ++compared;
+          apart = std::max(apart, std::abs(value / expected - 1));
+          tolerance = std::max(tolerance, contestant.tolerance);
         } catch (const bench::NoAnswer& missing) {
           contestant.failure = missing.what();
         }
+      }
+      if (compared > 1) {
+        bench::record_check(work.title, expected, compared, apart, tolerance);
       }
     }
     std::printf("all contestants computed the same values; %d rounds, one thread\n", rounds_);
@@ -375,16 +373,24 @@ class Bench {
     for (const Contestant& contestant : work.contestants) {
       if (!contestant.failure.empty()) {
         std::printf("  %-70s not measured: %s\n", contestant.name.c_str(), contestant.failure.c_str());
-        bench::gaps().push_back(work.title + ": " + contestant.name);
+        if (contestant.failure != bench::no_python) {
+          bench::gaps().push_back(work.title + ": " + contestant.name);
+        }
         continue;
       }
       const auto [low, high] = std::minmax_element(contestant.seconds.begin(), contestant.seconds.end());
       const double typical = median(contestant.seconds);
-      std::vector<double> ratios;
-      for (std::size_t i = 0; i < contestant.seconds.size(); ++i) {
-        ratios.push_back(contestant.seconds[i] / ours.seconds[i]);
+      const bench::Interval to_ours = bench::median_interval(ratios(ours, contestant));
+      const double ratio = to_ours.middle;
+      bench::record_value(work.title + ": " + contestant.name, 1e9 * typical, "ns");
+      if (contestant.peer) {
+        const Contestant& again = work.contestants.back();
+        bench::record({.name = work.title + ": danling (C++) to " + contestant.name,
+                       .of = to_ours,
+                       .control = again.name == control ? std::optional(bench::median_interval(ratios(ours, again)))
+                                                        : std::nullopt,
+                       .headline = work.headline});
       }
-      const double ratio = median(ratios);
       std::string target;
       if (&contestant == &ours && work.limit > 0) {
         target = "at most " + duration(work.limit) + ": " + met(typical <= work.limit);
@@ -396,6 +402,15 @@ class Bench {
                   (duration(*low) + " .. " + duration(*high)).c_str(),
                   &contestant == &ours ? "-" : times(ratio).c_str(), target.c_str());
     }
+  }
+
+  /// Time of `to` divided by that of `of`, by rounds.
+  static std::vector<double> ratios(const Contestant& of, const Contestant& to) {
+    std::vector<double> out;
+    for (std::size_t i = 0; i < of.seconds.size(); ++i) {
+      out.push_back(to.seconds[i] / of.seconds[i]);
+    }
+    return out;
   }
 
   static double bytes_in_use() {
@@ -423,6 +438,9 @@ class Bench {
           worst = std::max(worst, taken / kept);
         }
       }
+      bench::record({.name = "memory of GlobalMetrics to that of its data, batches of " + std::to_string(rows),
+                     .of = bench::median_interval({worst}),
+                     .better = bench::Better::lower});
       std::printf("  %-70s %11.1f %11.1f %8.3f  at most 1.2: %s\n", ("batches of " + std::to_string(rows)).c_str(),
                   kept / 1e6, taken / 1e6, worst, met(worst <= 1.2).c_str());
     }
@@ -445,6 +463,7 @@ class Bench {
 }  // namespace
 
 int main(int argc, char** argv) {
+  bench::begin_results("metrics", argc, argv);
   try {
     int rounds = 9;
     std::int64_t samples = 1'000'000;

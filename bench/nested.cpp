@@ -176,7 +176,8 @@ Table encoder_table(Encoder& encoder) {
                               contestant("NestedTensor again (control)", &Encoder::nested),
                               contestant("padded, with key_padding_mask", &Encoder::padded),
                               contestant("hand-packed, one attention per sequence", &Encoder::packed)}};
-  table.targets = {{0, {2}, 1 / 0.55}};
+  table.targets = {{0, {2}, 1 / 0.55}, {0, {3}}};
+  table.control = 1;
   return table;
 }
 
@@ -198,7 +199,8 @@ Table per_token_table(const std::string& title, const std::function<Tensor(const
                               {.name = "NestedTensor again (control)", .time = timed(data.batch_first)},
                               {.name = "hand-packed", .time = timed(data.packed)},
                               {.name = "padded", .time = timed(data.batch_first.tensor())}},
-              .targets = {{0, {2}, 1 / 1.1}}};
+              .targets = {{0, {2}, 1 / 1.1}, {0, {3}}, {0, {4}}, {0, {5}}},
+              .control = 1};
   table.contestants.insert(table.contestants.end(), peers.begin(), peers.end());
   return table;
 }
@@ -222,7 +224,9 @@ Table dispatch_table(bool requires_grad) {
   return {.title = requires_grad ? "relu of 4 values, with gradients" : "relu of 4 values",
           .contestants = {{.name = "NestedTensor", .time = timed(inner)},
                           {.name = "NestedTensor again (control)", .time = timed(inner)},
-                          {.name = "plain tensor", .time = timed(plain)}}};
+                          {.name = "plain tensor", .time = timed(plain)}},
+          .targets = {{0, {2}}},
+          .control = 1};
 }
 
 Table padding_table(const Data& data) {
@@ -240,7 +244,8 @@ Table padding_table(const Data& data) {
                                                    .const_data_ptr());
                                  });
                                }}},
-          .targets = {{0, {2}, 1.0}}};
+          .targets = {{0, {2}, 1.0}, {0, {3}}, {0, {4}}},
+          .control = 1};
 }
 
 void measure_memory(Encoder& encoder) {
@@ -251,6 +256,9 @@ void measure_memory(Encoder& encoder) {
   if (!(ours > 0) || !(padded > 0)) {
     bench::gaps().push_back("peak memory");
   }
+  bench::record({.name = "peak memory of the encoder layer: NestedTensor to padded",
+                 .of = bench::median_interval({ours / padded}),
+                 .better = bench::Better::lower});
   std::printf(
       "\npeak memory of the encoder layer, forward and backward: NestedTensor %.0f MiB, padded %.0f MiB (%.2f of "
       "it; tokens fill %.2f), hand-packed %.0f MiB\n",
@@ -259,12 +267,8 @@ void measure_memory(Encoder& encoder) {
 
 /// Starts the peers, which read the elements from a file.
 std::unique_ptr<bench::Peers> start_peers(const Data& data) {
-  std::string python = DANLING_PYTHON;
-  if (const char* chosen = std::getenv("DANLING_PYTHON"); chosen != nullptr) {
-    python = chosen;
-  }
+  const std::string python = bench::python_of_peers(DANLING_PYTHON);
   if (python.empty()) {
-    std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
     return nullptr;
   }
   std::string folder = (fs::temp_directory_path() / "danling-bench-XXXXXX").string();
@@ -282,6 +286,7 @@ std::unique_ptr<bench::Peers> start_peers(const Data& data) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  bench::begin_results("nested", argc, argv);
   try {
     int rounds = 7;
     bool quick = false;
@@ -312,8 +317,9 @@ int main(int argc, char** argv) {
                 static_cast<long long>(sizes.width), 100 * data.occupancy());
     const auto peers = start_peers(data);
     const auto peer = [&](const char* name, const std::string& command) -> Contestant {
-      return {
-          .name = name, .time = [&peers, command] { return peers->ask(command); }, .failure = peers ? "" : "no Python"};
+      return {.name = name,
+              .time = [&peers, command] { return peers->ask(command); },
+              .failure = peers ? "" : bench::no_python};
     };
     const auto of_peers = [&](const std::string& command) {
       return std::vector<Contestant>{peer("torch.nested jagged (Python)", command + " jagged"),

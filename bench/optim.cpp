@@ -180,8 +180,16 @@ void measure(std::vector<Contestant>& contestants, int rounds) {
 }
 
 double ratio(const std::vector<Contestant>& contestants, std::size_t of, const std::vector<std::size_t>& to) {
-  bench::Table table{.title = {}, .contestants = contestants};
-  return bench::ratio(table, {of, to, 0});
+  return bench::median(bench::round_ratios(contestants, of, to));
+}
+
+/// Records the time of the fastest of `to` divided by that of the first contestant. The second is the control.
+void record_ratio(const std::string& name, const std::vector<Contestant>& row, const std::vector<std::size_t>& to,
+                  bool headline) {
+  bench::record({.name = name,
+                 .of = bench::median_interval(bench::round_ratios(row, 0, to)),
+                 .control = bench::median_interval(bench::round_ratios(row, 0, {1})),
+                 .headline = headline});
 }
 
 std::string times(double value) {
@@ -195,13 +203,8 @@ const char* met(bool holds) { return holds ? "met" : "MISSED"; }
 class Bench {
  public:
   Bench(int rounds, std::string only, bool quick) : rounds_(rounds), only_(std::move(only)), quick_(quick) {
-    std::string python = DANLING_PYTHON;
-    if (const char* chosen = std::getenv("DANLING_PYTHON"); chosen != nullptr) {
-      python = chosen;
-    }
-    if (python.empty()) {
-      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
-    } else {
+    const std::string python = bench::python_of_peers(DANLING_PYTHON);
+    if (!python.empty()) {
       peers_ = std::make_unique<bench::Peers>(python, DANLING_SOURCE_DIR "/bench/optim_peers.py",
                                               std::vector<std::string>{});
     }
@@ -260,6 +263,7 @@ class Bench {
   void compare(std::vector<Contestant>& contestants, const std::string& title, double tolerance) {
     const double expected = contestants.front().value().front();
     std::size_t compared = 1;
+    double apart = 0;
     for (Contestant& contestant : contestants) {
       try {
         if (!contestant.failure.empty() || &contestant == &contestants.front()) {
@@ -274,11 +278,14 @@ class Bench {
           continue;
         }
         compared += contestant.name == "control" ? 0 : 1;
+        apart = std::max(apart, std::abs(value / expected - 1));
       } catch (const bench::NoAnswer& missing) {
         contestant.failure = missing.what();
       }
     }
-    if (compared < 2) {
+    if (compared > 1) {
+      bench::record_check(title, expected, compared, apart, tolerance);
+    } else if (peers_) {
       bench::gaps().push_back(title + ": no other values to compare with");
       for (const Contestant& contestant : contestants) {
         if (!contestant.failure.empty()) {
@@ -314,7 +321,7 @@ class Bench {
       const double tolerance = kind.name == "lamb" || kind.name == "adafactor" ? 1e-2 : 1e-4;
       compare(row, kind.name + ", " + layout.title, place.dtype == at::kFloat ? tolerance : 0.1);
       measure(row, rounds_);
-      print_row(kind, place, elements, row);
+      print_row(kind, layout, place, elements, row);
       if (peers_) {
         peers_->ask("drop");
       }
@@ -337,16 +344,21 @@ class Bench {
     const std::string described = work(kind, layout, place, how, max_norm);
     return {how, [this, described, calls] { return peers_->ask("time " + std::to_string(calls) + " " + described); },
             [this, described] { return std::vector<double>{peers_->ask("value " + described)}; },
-            peers_ ? "" : "no Python"};
+            peers_ ? "" : bench::no_python};
   }
 
-  void print_row(const Kind& kind, const Place& place, std::int64_t elements, const std::vector<Contestant>& row) {
+  void print_row(const Kind& kind, const Layout& layout, const Place& place, std::int64_t elements,
+                 const std::vector<Contestant>& row) {
+    const std::string described = (kind.options == "{}" ? "" : " " + kind.options);
+    const std::string name = kind.name + described + ", " + layout.title + ", " + place.dtype_name() + ", " +
+                             std::to_string(place.threads) + (place.threads == 1 ? " thread" : " threads");
     const auto cell = [&](std::size_t i) {
       return row[i].failure.empty()                              ? times(ratio(row, 0, {i}))
              : row[i].failure.find("moves") != std::string::npos ? std::string("wrong")
                                                                  : std::string("-");
     };
     const double seconds = bench::median(row[0].seconds);
+    bench::record_value(name, 1e6 * seconds, "us");
     const double bytes = kind.passes * static_cast<double>(elements) * (place.dtype == at::kFloat ? 4 : 2);
     std::vector<std::size_t> best;
     for (std::size_t i = 2; i < row.size(); ++i) {
@@ -358,6 +370,8 @@ class Bench {
     if (!best.empty()) {
       // As fast as: within the step's difference from itself.
       const double against = ratio(row, 0, best);
+      record_ratio(name + ": danling to the best of Python's", row, best,
+                   kind.kernel && layout.shapes.size() > 6 && place.dtype == at::kFloat && place.threads == 1);
       goal = "best of Python's " + times(against) + ": " + met(against >= 0.97);
       if (!kind.kernel && kind.passes > 0 && row[3].failure.empty()) {
         const double foreach = ratio(row, 0, {3});
@@ -368,8 +382,7 @@ class Bench {
     if (kind.passes > 0) {
       std::snprintf(share, sizeof share, "%.0f %%", 100 * bytes / seconds / bandwidth_);
     }
-    std::printf("  %-52s %10s %8s %8s %8s %8s %7s  %s\n",
-                (kind.name + (kind.options == "{}" ? "" : " " + kind.options)).c_str(),
+    std::printf("  %-52s %10s %8s %8s %8s %8s %7s  %s\n", (kind.name + described).c_str(),
                 bench::duration(seconds).c_str(), cell(1).c_str(), cell(2).c_str(), cell(3).c_str(), cell(4).c_str(),
                 share, goal.c_str());
     std::fflush(stdout);
@@ -418,6 +431,14 @@ class Bench {
                     times(ratio(row, 0, {i})).c_str());
       }
     }
+    const std::string title = "clipping by norm and AdamW, " + std::to_string(place.threads) +
+                              (place.threads == 1 ? " thread: danling" : " threads: danling");
+    record_ratio(title + " to torch::optim (C++)", row, {2}, place.threads == 1);
+    for (const std::size_t i : {3, 4}) {
+      if (row[i].failure.empty()) {
+        record_ratio(title + " to " + row[i].name, row, {i}, false);
+      }
+    }
     const double over = 1 / ratio(row, 0, {row.size() - 1});
     std::printf("  to AdamW alone: %.2f, at most 1.15: %s; to torch::optim: %.2f, at least 3: %s\n", over,
                 met(over <= 1.15), ratio(row, 0, {2}), met(ratio(row, 0, {2}) >= 3));
@@ -437,6 +458,7 @@ class Bench {
 }  // namespace
 
 int main(int argc, char** argv) {
+  bench::begin_results("optim", argc, argv);
   try {
     int rounds = 9;
     bool quick = false;

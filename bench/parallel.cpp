@@ -51,24 +51,23 @@ struct Contestant {
 using Contestants = std::vector<Contestant>;
 
 /// Time of the fastest of `to` divided by that of `of`, by rounds.
-double ratio(const Contestants& all, std::size_t of, const std::vector<std::size_t>& to) {
-  std::vector<double> ratios;
+std::vector<double> ratios(const Contestants& all, std::size_t of, const std::vector<std::size_t>& to) {
+  std::vector<double> out;
   for (std::size_t round = 0; round < all[of].blocks.size(); ++round) {
     double fastest = INFINITY;
     for (const std::size_t i : to) {
       fastest = std::min(fastest, all[i].blocks[round].seconds);
     }
-    ratios.push_back(fastest / all[of].blocks[round].seconds);
+    out.push_back(fastest / all[of].blocks[round].seconds);
   }
-  return median(ratios);
+  return out;
 }
 
 class ParallelBench {
  public:
   ParallelBench(std::string program, int rounds, bool quick)
       : program_(std::move(program)), rounds_(rounds), steps_(quick ? 4 : 40) {
-    const char* chosen = std::getenv("DANLING_PYTHON");
-    python_ = chosen != nullptr ? chosen : DANLING_PYTHON;
+    python_ = bench::python_of_peers(DANLING_PYTHON);
     folder_ = std::filesystem::temp_directory_path() / ("danling-bench-parallel-" + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
     bench::write_inputs("mlp", folder_.string());
@@ -91,9 +90,7 @@ class ParallelBench {
     ours("danling, without shared memory", "gloo");
     ours("danling, Reducer (ddp)", "ddp");
     std::vector<std::size_t> fsdp;
-    if (python_.empty()) {
-      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
-    } else {
+    if (!python_.empty()) {
       const auto theirs = [&](const char* name, const char* json, bool is_fsdp) {
         if (is_fsdp) {
           fsdp.push_back(all.size());
@@ -107,14 +104,22 @@ class ParallelBench {
       theirs("FSDP2, one unit", R"("kind":"fsdp2","units":false,"reshard":true)", true);
       theirs("DistributedDataParallel, static graph, bucket views", R"("kind":"ddp")", false);
     }
-    measure(all);
+    const std::string title = optim + ", 784-1024-1024-10, 2 processes: ";
+    measure(title, all);
     std::printf("%s, 784-1024-1024-10, batch 64 a process, 2 processes\n  %-60s %10s %21s %10s %11s %9s %11s\n",
                 optim.c_str(), "", "a step", "min .. max", "CPU time", "kB written", "sleeps", "to danling");
     for (std::size_t i = 0; i < all.size(); ++i) {
-      print(all[i], ratio(all, 0, {i}));
+      print(all[i], median(ratios(all, 0, {i})));
     }
     if (!fsdp.empty()) {
-      const double reached = ratio(all, 0, fsdp);
+      const auto record = [&](const std::string& name, const std::vector<std::size_t>& to) {
+        bench::record({.name = title + "danling to " + name,
+                       .of = bench::median_interval(ratios(all, 0, to)),
+                       .control = bench::median_interval(ratios(all, 0, {1}))});
+      };
+      record("the best of FSDP2", fsdp);
+      record(all.back().name, {all.size() - 1});
+      const double reached = median(ratios(all, 0, fsdp));
       std::printf(
           "  danling's sharded step is x%.2f as fast as the best of FSDP2's in each round, at least x%.1f: %s\n",
           reached, wanted, reached >= wanted ? "met" : "MISSED");
@@ -134,6 +139,9 @@ class ParallelBench {
       std::printf("instructions of a step of one rank: this machine cannot count them\n");
       return;
     }
+    bench::record({.name = "instructions of a step of one rank: danling to a plain loop",
+                   .of = bench::median_interval({counts.sharded / counts.plain}),
+                   .better = bench::Better::lower});
     std::printf("instructions of a step of one rank, to those of a plain loop: x%.4f (%.1f M)\n",
                 counts.sharded / counts.plain, 1e-6 * counts.plain);
   }
@@ -155,7 +163,7 @@ class ParallelBench {
   }
 
   /// The first block of each is a warm-up, after which the losses are compared.
-  void measure(Contestants& all) const {
+  void measure(const std::string& title, Contestants& all) const {
     for (Contestant& one : all) {
       one.ranks->await_ready();
     }
@@ -172,6 +180,8 @@ class ParallelBench {
                 std::to_string(least) + " to " + std::to_string(most));
       }
     }
+    bench::record_check(title + "loss after " + std::to_string(compared_steps) + " steps", most, all.size(),
+                        (most - least) / most, 1e-4);
     std::printf("\nlosses of %zu contestants after %d steps: %.6f, at most %.0e apart\n", all.size(), compared_steps,
                 most, (most - least) / most);
     for (int round = 0; round <= rounds_; ++round) {
@@ -189,6 +199,8 @@ class ParallelBench {
     for (Contestant& one : all) {
       if (one.blocks.empty()) {
         bench::gaps().push_back(one.name);
+      } else {
+        bench::record_value(title + one.name, 1e6 * one.median_of(&Block::seconds), "us");
       }
       one.ranks.reset();
     }
@@ -217,6 +229,8 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "--rank") {
       return bench::train_sharded_on_command({arguments.begin() + 1, arguments.end()});
     }
+    bench::begin_results("parallel", argc, argv);
+    arguments.assign(argv + 1, argv + argc);
     signal(SIGPIPE, SIG_IGN);  // the failure of a rank is reported instead
     int rounds = 11;
     bool quick = false;

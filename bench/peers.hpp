@@ -16,11 +16,24 @@ namespace bench {
 
 [[noreturn]] inline void give_up(const std::string& text) { throw std::runtime_error(text); }
 
-/// Rows that were not measured, and tables whose values were not compared. With any gap, the benchmark fails at its
-/// end.
+/// Rows that were not measured, and tables whose values were not compared. With any gap, finish() of results.hpp fails.
 inline std::vector<std::string>& gaps() {
   static std::vector<std::string> found;
   return found;
+}
+
+/// The failure of a contestant that an interpreter would run. It is no gap: without Python its rows are absent.
+inline const std::string no_python = "no Python";
+
+/// The interpreter of the peers: that of the environment's DANLING_PYTHON, otherwise CMake's. Prints that the rows are
+/// absent if it is empty.
+inline std::string python_of_peers(const char* of_cmake) {
+  const char* chosen = std::getenv("DANLING_PYTHON");
+  const std::string python = chosen != nullptr ? chosen : of_cmake;
+  if (python.empty()) {
+    std::printf("Python's rows are absent: DANLING_PYTHON names no interpreter\n");
+  }
+  return python;
 }
 
 /// An answer of the script other than "ok".

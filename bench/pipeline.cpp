@@ -53,8 +53,7 @@ class PipelineBench {
  public:
   PipelineBench(std::string program, int rounds, bool quick)
       : program_(std::move(program)), rounds_(rounds), steps_(quick ? 2 : 12) {
-    const char* chosen = std::getenv("DANLING_PYTHON");
-    python_ = chosen != nullptr ? chosen : DANLING_PYTHON;
+    python_ = bench::python_of_peers(DANLING_PYTHON);
     folder_ = std::filesystem::temp_directory_path() / ("danling-bench-pipeline-" + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
     bench::write_pipeline_inputs(folder_.string());
@@ -69,9 +68,6 @@ class PipelineBench {
 
   void run() {
     constexpr Pipeline pipelines[] = {{"1F1B", 1}, {"GPipe", 1}, {"Interleaved1F1B", 2}, {"ZBVZeroBubble", 2}};
-    if (python_.empty()) {
-      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
-    }
     for (const Pipeline& pipeline : pipelines) {
       add(pipeline, "", all_.size());
     }
@@ -130,6 +126,7 @@ class PipelineBench {
                 " beside " + std::to_string(least) + " to " + std::to_string(most));
       }
     }
+    bench::record_check(what, most, all_.size(), (most - least) / most, 1e-4);
     std::printf("%s of %zu contestants: %.6f a rank, at most %.0e apart\n", what, all_.size(), most,
                 (most - least) / most);
   }
@@ -152,12 +149,14 @@ class PipelineBench {
     }
   }
 
-  double ratio(const Contestant& one, double Block::* number) const {
-    std::vector<double> ratios;
+  static bool is_control(const Contestant& one) { return one.name.ends_with(", control"); }
+
+  std::vector<double> ratios(const Contestant& one, double Block::* number) const {
+    std::vector<double> out;
     for (std::size_t round = 0; round < one.blocks.size(); ++round) {
-      ratios.push_back(one.blocks[round].*number / (all_[one.to].blocks[round].*number));
+      out.push_back(one.blocks[round].*number / (all_[one.to].blocks[round].*number));
     }
-    return median(ratios);
+    return out;
   }
 
   void print() const {
@@ -175,12 +174,18 @@ class PipelineBench {
                   bench::duration(one.median_of(&Block::seconds)).c_str(),
                   (bench::duration(low->seconds) + " .. " + bench::duration(high->seconds)).c_str(),
                   bench::duration(one.median_of(&Block::cpu_seconds)).c_str(), 1e-3 * one.median_of(&Block::written),
-                  one.median_of(&Block::sleeps), ratio(one, &Block::seconds), ratio(one, &Block::cpu_seconds));
+                  one.median_of(&Block::sleeps), median(ratios(one, &Block::seconds)),
+                  median(ratios(one, &Block::cpu_seconds)));
+      bench::record_value(one.name, 1e6 * one.median_of(&Block::seconds), "us");
     }
     for (const Contestant& one : all_) {
-      const bool control = one.name.ends_with(", control");
-      if (one.name.starts_with("Python") && !control) {
-        const double reached = ratio(one, &Block::seconds);
+      if (one.name.starts_with("Python") && !is_control(one)) {
+        const double reached = median(ratios(one, &Block::seconds));
+        const auto again =
+            std::find_if(all_.begin(), all_.end(), [](const Contestant& two) { return is_control(two); });
+        bench::record({.name = "danling to " + one.name,
+                       .of = bench::median_interval(ratios(one, &Block::seconds)),
+                       .control = bench::median_interval(ratios(*again, &Block::seconds))});
         std::printf("  %s takes x%.2f of danling's time, at least x1.0: %s\n", one.name.c_str(), reached,
                     reached >= 1 ? "met" : "MISSED");
       }
@@ -202,6 +207,8 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "--rank") {
       return bench::train_pipeline_on_command({arguments.begin() + 1, arguments.end()});
     }
+    bench::begin_results("pipeline", argc, argv);
+    arguments.assign(argv + 1, argv + argc);
     signal(SIGPIPE, SIG_IGN);  // the failure of a rank is reported instead
     int rounds = 11;
     bool quick = false;

@@ -54,9 +54,7 @@ class RecordedBench {
  public:
   RecordedBench(fs::path program, fs::path folder, const std::string& python, std::optional<int> rounds, bool quick)
       : program_(std::move(program)), folder_(std::move(folder)), rounds_(rounds), quick_(quick) {
-    if (python.empty()) {
-      std::printf("Python's rows are skipped: DANLING_PYTHON names no interpreter\n");
-    } else {
+    if (!python.empty()) {
       peers_ = std::make_unique<bench::Peers>(python, DANLING_SOURCE_DIR "/bench/recorded_peers.py",
                                               std::vector<std::string>{});
     }
@@ -237,10 +235,30 @@ class RecordedBench {
                   times(ratios(base.seconds, entrant.seconds)).c_str());
     }
     auto controls = ratios(entrants[eager_index].seconds, entrants[eager_index + 1].seconds);
+    record(work, entrants, bench::median_interval(controls), apart);
     std::sort(controls.begin(), controls.end());
     const std::size_t tenth = controls.size() / 10;
     std::printf("  control to eager runner: %s; nine tenths of single rounds: %.3f .. %.3f\n", times(controls).c_str(),
                 controls[tenth / 2], controls[controls.size() - 1 - tenth / 2]);
+  }
+
+  static void record(const Work& work, const std::vector<Entrant>& entrants, const bench::Interval& control,
+                     double apart) {
+    const Entrant& base = entrants[recorded_index];
+    for (const Entrant& entrant : entrants) {
+      if (entrant.seconds.empty()) {
+        continue;
+      }
+      bench::record_value(work.name + ": " + entrant.name, 1e6 * median(entrant.seconds), "us");
+      const bool is_bare = entrant.kind == Kind::bare || entrant.kind == Kind::torch_optim;
+      if (!entrant.how.empty() || is_bare || &entrant == &entrants[eager_index]) {
+        bench::record({.name = work.name + ": " + base.name + " to " + entrant.name,
+                       .of = bench::median_interval(ratios(base.seconds, entrant.seconds)),
+                       .control = control,
+                       .headline = entrant.kind == Kind::eager});  // Python's, too
+      }
+    }
+    bench::record_check(work.name + ": mean loss of the first steps", base.mean_loss, entrants.size(), apart, 1e-3);
   }
 
   Counts count_once(const Work& work, Kind kind) const {
@@ -298,6 +316,7 @@ class RecordedBench {
 int main(int argc, char** argv) {
   const fs::path folder = fs::temp_directory_path() / ("danling-bench-recorded-" + std::to_string(getpid()));
   try {
+    bench::begin_results("recorded", argc, argv);
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     if (arguments.size() >= 4 && arguments[0] == "--count") {
       return count(arguments[2] == "recorded" ? Kind::recorded : Kind::eager, work(arguments[1]), arguments[3],
@@ -305,10 +324,8 @@ int main(int argc, char** argv) {
     }
     bool quick = false, example = false;
     std::optional<int> rounds;
-    std::string only, python = DANLING_PYTHON;
-    if (const char* chosen = std::getenv("DANLING_PYTHON"); chosen != nullptr) {
-      python = chosen;
-    }
+    std::string only;
+    std::optional<std::string> python;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       const std::string& name = arguments[i];
       if (name == "--quick") {
@@ -332,7 +349,7 @@ int main(int argc, char** argv) {
     if (example) {
       run_example(program, folder, rounds, quick);
     } else {
-      RecordedBench all(program, folder, python, rounds, quick);
+      RecordedBench all(program, folder, python ? *python : bench::python_of_peers(DANLING_PYTHON), rounds, quick);
       for (const Work& one : works()) {
         const bool wanted = only.empty() ? !quick || one.name == "mlp32" || one.name == "net" || one.name == "encoder"
                                          : one.name == only;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -11,19 +10,6 @@
 #include "tables.hpp"
 
 namespace bench::recorded {
-
-struct Interval {
-  double low, middle, high;
-};
-
-/// The median and its 95 % interval from order statistics (binomial, normal approximation).
-inline Interval median_interval(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto n = static_cast<double>(values.size());
-  const double half = 0.98 * std::sqrt(n);  // 1.96 * sqrt(n) / 2
-  const auto at = [&](double position) { return values[static_cast<std::size_t>(std::clamp(position, 0.0, n - 1))]; };
-  return {at(n / 2 - half), median(values), at(n / 2 + half)};
-}
 
 /// Time of `to` divided by that of `of`, by rounds.
 inline std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {

@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
@@ -79,7 +78,10 @@ void compare(const std::string& what, int ranks, double counted, double form, do
   row({what, std::to_string(ranks), whole(counted), whole(form), ratio});
   if (!(std::abs(counted - form) <= tolerance * form)) {
     bench::gaps().push_back(what + " of " + std::to_string(ranks) + " ranks: the closed form is wrong");
+    return;
   }
+  bench::record_check(what + ", " + std::to_string(ranks) + " ranks: counted and closed form", counted, 2,
+                      std::abs(counted / form - 1), tolerance);
 }
 
 const char* name_of(Mesh mesh) {
@@ -272,6 +274,10 @@ int run(bool quick) {
   std::printf("\nloopback, Gloo: %s to another rank, %.2f GB/s; a store answers %.0f requests a second\n",
               text(loopback.alpha).c_str(), loopback.bandwidth / 1e9, store_rate);
 
+  bench::record_value("loopback, Gloo: to another rank", 1e6 * loopback.alpha, "us");
+  bench::record_value("loopback, Gloo: bandwidth", loopback.bandwidth / 1e9, "GB/s");
+  bench::record_value("requests that a store answers", store_rate, "1/s");
+
   const std::vector<std::int64_t> sizes =
       quick ? std::vector<std::int64_t>{8, 64, 1000} : std::vector<std::int64_t>{8, 64, 1000, 10000};
   const std::vector<Model> models = {layers("1.86 M", {784, 1024, 1024, 10}),
@@ -295,7 +301,8 @@ int run(bool quick) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
+  bench::begin_results("scale", argc, argv);
+  const bool quick = bench::is_quick();
   if (argc > 2 || (argc == 2 && !quick)) {
     std::fprintf(stderr, "usage: bench_scale [--quick]\n");
     return 2;

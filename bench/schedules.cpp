@@ -1,12 +1,13 @@
 // Cost of a step of each schedule: ./dev bench schedules [--quick]. Target: less than 100 ns with one parameter group.
+// Each round also times a cosine without a schedule, to which the recorded ratios are.
 //
 // The fastest of several rounds of 100,000 steps over an optimizer with one group and with four. Counts user-mode
 // instructions of the process if the CPU's counter can be read.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include <danling/optim/sgd.hpp>
 
 #include "instructions.hpp"
+#include "tables.hpp"
 
 namespace {
 
@@ -57,7 +59,20 @@ std::vector<Case> cases() {
 
 struct Cost {
   double nanoseconds, instructions;
+  std::vector<double> to_plain = {}, control = {};  ///< time to that of the plain arithmetic, and its to itself
 };
+
+/// Time of a step without a schedule: the arithmetic of a cosine.
+double plain_nanoseconds() {
+  double rate = 0;
+  const double seconds = bench::seconds_of([&] {
+    for (std::int64_t i = 0; i < steps; ++i) {
+      rate = 0.05 * (1 + std::cos(3.14159 * static_cast<double>(i) / static_cast<double>(steps)));
+      bench::keep(&rate);
+    }
+  });
+  return seconds * 1e9 / static_cast<double>(steps);
+}
 
 Cost measure(const SchedulerSpec& spec, int groups, int counter, int rounds) {
   optim::SGD optimizer({});
@@ -78,8 +93,12 @@ Cost measure(const SchedulerSpec& spec, int groups, int counter, int rounds) {
       metric ? schedule->step(1.0) : schedule->step();
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    best.nanoseconds = std::min(best.nanoseconds, seconds * 1e9 / static_cast<double>(steps));
     const double counted = static_cast<double>(count() - instructions) / static_cast<double>(steps);
+    const double nanoseconds = seconds * 1e9 / static_cast<double>(steps);
+    const double plain = plain_nanoseconds();
+    best.to_plain.push_back(nanoseconds / plain);
+    best.control.push_back(plain_nanoseconds() / plain);
+    best.nanoseconds = std::min(best.nanoseconds, nanoseconds);
     best.instructions = round == 0 ? counted : std::min(best.instructions, counted);
   }
   return best;
@@ -88,13 +107,22 @@ Cost measure(const SchedulerSpec& spec, int groups, int counter, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 && std::strcmp(argv[1], "--quick") == 0 ? 2 : 15;
+  bench::begin_results("schedules", argc, argv);
+  const int rounds = bench::is_quick() ? 2 : 15;
   const int counter = bench::open_instructions();
   std::printf("%-22s %12s %13s %12s\n", "a step of", "one group", "instructions", "four groups");
   bool met = true;
   for (const auto& [name, spec] : cases()) {
     const Cost one = measure(spec, 1, counter, rounds), four = measure(spec, 4, counter, rounds);
     met = met && one.nanoseconds < target;
+    const std::string title = name;
+    bench::record({.name = title + ", one group, to a cosine without a schedule",
+                   .of = bench::median_interval(one.to_plain),
+                   .control = bench::median_interval(one.control),
+                   .better = bench::Better::lower,
+                   .headline = title == "cosine" || title == "one_cycle"});
+    bench::record_value(title + ", one group", one.nanoseconds, "ns");
+    bench::record_value(title + ", four groups", four.nanoseconds, "ns");
     std::printf("%-22s %9.1f ns %13.0f %9.1f ns%s\n", name, one.nanoseconds, counter >= 0 ? one.instructions : 0.0,
                 four.nanoseconds, one.nanoseconds < target ? "" : "  MISSED");
   }
@@ -102,5 +130,5 @@ int main(int argc, char** argv) {
   if (counter < 0) {
     std::printf("instructions could not be counted\n");
   }
-  return 0;
+  return bench::finish();
 }

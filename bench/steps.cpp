@@ -28,6 +28,7 @@
 
 #include "../tests/allocations/count.hpp"
 #include "instructions.hpp"
+#include "tables.hpp"
 
 /// A mark at which callgrind writes its counts and resets them.
 extern "C" __attribute__((noinline)) void bench_mark() { asm volatile("" : : : "memory"); }
@@ -231,6 +232,26 @@ int fail(const std::string& message) {
   return 1;
 }
 
+/// Records the instructions of the runner divided by those of the other loops, by repeats.
+void record(const std::string& name, const std::vector<double> (&repeated)[num_loops]) {
+  const auto to_least = [&](int loop, int other) {
+    const double least = *std::min_element(repeated[other].begin(), repeated[other].end());
+    std::vector<double> out;
+    for (const double count : repeated[loop]) {
+      out.push_back(count / least);
+    }
+    return bench::median_interval(out);
+  };
+  for (const int other : {0, 1}) {
+    bench::record({.name = name + ": instructions of the runner to the " + (other == 0 ? "bare" : "tuned") + " loop",
+                   .of = to_least(2, other),
+                   .control = to_least(other, other),
+                   .better = bench::Better::lower});
+  }
+  bench::record_value(name + ": instructions of the bare loop",
+                      *std::min_element(repeated[0].begin(), repeated[0].end()), "a step");
+}
+
 int measure(const std::string& program, const std::string& folder, bool check) {
   const int counter = bench::open_instructions();
   const bool has_valgrind = std::system("valgrind --version > /dev/null 2>&1") == 0;
@@ -255,6 +276,7 @@ int measure(const std::string& program, const std::string& folder, bool check) {
   int mark = 0;
   for (const Case& which : cases) {
     Counts loops[num_loops];
+    std::vector<double> repeated[num_loops];
     for (int i = 0; i < num_loops * repeats; ++i) {
       Counts one;
       if (!(report >> one.instructions >> one.allocations)) {
@@ -264,12 +286,18 @@ int measure(const std::string& program, const std::string& folder, bool check) {
       if (callgrind) {
         one.instructions = dumped(folder, mark);
       }
+      repeated[i % num_loops].push_back(one.instructions);
       Counts& least = loops[i % num_loops];
       const bool first = i < num_loops;
       least.instructions = first ? one.instructions : std::min(least.instructions, one.instructions);
       least.allocations = first ? one.allocations : std::min(least.allocations, one.allocations);
     }
     const auto& [bare, tuned, runner] = loops;
+    if (counter >= 0 || callgrind) {
+      record(which.name, repeated);
+    }
+    bench::record_value(std::string(which.name) + ": allocations that the runner adds to the tuned loop",
+                        runner.allocations - tuned.allocations, "a step");
     if (bare.allocations < 10 || ((callgrind || counter >= 0) && bare.instructions < 10'000)) {
       return fail("expected the bare loop to cost something, counted almost nothing");
     }
@@ -291,12 +319,13 @@ int measure(const std::string& program, const std::string& folder, bool check) {
     std::printf("instructions were not counted: the CPU's counter cannot be read, and there is no valgrind\n");
     return check ? 77 : 0;
   }
-  return 0;
+  return bench::finish();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  bench::begin_results("steps", argc, argv);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() == 2 && arguments[0] == "--count") {
     std::FILE* const report = std::fopen((arguments[1] + "/counts.txt").c_str(), "w");

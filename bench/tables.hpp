@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,13 @@ struct Contestant {
   std::vector<double> seconds = {};
 };
 
-/// Contestant `of` must be at least `least` times as fast as the fastest of `to`.
+/// A ratio that is recorded: contestant `of` should be at least `least` times as fast as the fastest of `to`; 0: no
+/// target.
 struct Target {
   std::size_t of;
   std::vector<std::size_t> to;
-  double least;
+  double least = 0;
+  bool headline = true;
 };
 
 struct Table {
@@ -52,6 +55,8 @@ struct Table {
   double work = 0;
   std::vector<Contestant> contestants = {};
   std::vector<Target> targets = {};
+  /// The contestant that repeats `of` of the first target; without one, run() adds it, except with --quick.
+  std::optional<std::size_t> control = {};
 };
 
 inline std::string duration(double seconds) {
@@ -76,41 +81,84 @@ inline std::string shown(const Table& table, double seconds) {
 }
 
 inline void compare_values(Table& table) {
+  constexpr double tolerance = 1e-6;
   std::vector<double> expected;
   std::size_t with_value = 0;
   std::size_t compared = 0;
+  double apart = 0;
   for (Contestant& contestant : table.contestants) {
-    with_value += contestant.value ? 1 : 0;
+    with_value += contestant.value && contestant.failure != no_python ? 1 : 0;
     if (!contestant.failure.empty() || !contestant.value) {
       continue;
     }
     const std::vector<double> value = contestant.value();
     expected = expected.empty() ? value : expected;
     for (std::size_t i = 0; i < value.size(); ++i) {
-      if (!(std::abs(value[i] - expected[i]) <= 1e-6 * std::abs(expected[i]))) {
+      const double difference = std::abs(value[i] - expected[i]);
+      if (!(difference <= tolerance * std::abs(expected[i]))) {
         give_up(table.title + ": expected " + std::to_string(expected[i]) + " of " + contestant.name + ", got " +
                 std::to_string(value[i]));
       }
+      apart = std::max(apart, difference > 0 ? difference / std::abs(expected[i]) : 0);
     }
     compared += value.empty() ? 0 : 1;
   }
   if (with_value > 1 && compared < 2) {
     gaps().push_back(table.title + ": no other values to compare with");
+  } else if (compared > 1) {
+    record_check(table.title, expected.front(), compared, apart, tolerance);
   }
 }
 
-inline double ratio(const Table& table, const Target& target) {
+/// Time of the fastest of `to` divided by that of `of`, by rounds.
+inline std::vector<double> round_ratios(const std::vector<Contestant>& contestants, std::size_t of,
+                                        const std::vector<std::size_t>& to) {
   std::vector<double> ratios;
-  for (std::size_t round = 0; round < table.contestants[target.of].seconds.size(); ++round) {
+  for (std::size_t round = 0; round < contestants[of].seconds.size(); ++round) {
     double fastest = INFINITY;
-    for (const std::size_t i : target.to) {
-      fastest = std::min(fastest, table.contestants[i].seconds[round]);
+    for (const std::size_t i : to) {
+      fastest = std::min(fastest, contestants[i].seconds[round]);
     }
-    ratios.push_back(fastest / table.contestants[target.of].seconds[round]);
+    ratios.push_back(fastest / contestants[of].seconds[round]);
   }
-  return median(ratios);
+  return ratios;
 }
 
+inline std::string text(const Interval& interval) {
+  char out[64];
+  std::snprintf(out, sizeof out, "%.2f [%.2f, %.2f]", interval.middle, interval.low, interval.high);
+  return out;
+}
+
+/// Prints and records the ratio of a target, if its contestants were measured.
+inline void report(const Table& table, const Target& target) {
+  const Contestant& of = table.contestants[target.of];
+  std::vector<std::size_t> to;
+  for (const std::size_t i : target.to) {
+    if (!table.contestants[i].seconds.empty()) {
+      to.push_back(i);
+    }
+  }
+  if (to.empty() || of.seconds.empty()) {
+    return;
+  }
+  const std::string name =
+      of.name + " to " + (to.size() > 1 ? "the faster of " : "") + table.contestants[to.front()].name;
+  Ratio ratio{.name = table.title + ": " + name,
+              .of = median_interval(round_ratios(table.contestants, target.of, to)),
+              .headline = target.headline};
+  if (table.control) {
+    ratio.control = median_interval(round_ratios(table.contestants, table.targets.front().of, {*table.control}));
+  }
+  record(ratio);
+  std::printf("  %s: %s", name.c_str(), text(ratio.of).c_str());
+  if (target.least > 0) {
+    std::printf(", at least %.2f: %s", target.least, ratio.of.middle >= target.least ? "met" : "MISSED");
+  }
+  std::printf("\n");
+}
+
+/// Prints and records what was measured.
 inline void print(const Table& table) {
   std::printf("\n%-72s %12s %26s %9s\n", table.title.c_str(), table.unit.empty() ? "time" : table.unit.c_str(),
               "min .. max", "to ours");
@@ -118,7 +166,9 @@ inline void print(const Table& table) {
   for (const Contestant& contestant : table.contestants) {
     if (!contestant.failure.empty() || contestant.seconds.empty()) {
       std::printf("  %-70s not measured: %s\n", contestant.name.c_str(), contestant.failure.c_str());
-      gaps().push_back(table.title + ": " + contestant.name);
+      if (contestant.failure != no_python) {
+        gaps().push_back(table.title + ": " + contestant.name);
+      }
       continue;
     }
     const auto [low, high] = std::minmax_element(contestant.seconds.begin(), contestant.seconds.end());
@@ -132,16 +182,12 @@ inline void print(const Table& table) {
     std::printf("  %-70s %12s %26s %9s\n", contestant.name.c_str(), shown(table, median(contestant.seconds)).c_str(),
                 (shown(table, per_second ? *high : *low) + " .. " + shown(table, per_second ? *low : *high)).c_str(),
                 to_ours);
+    const double typical = median(contestant.seconds);
+    record_value(table.title + ": " + contestant.name, per_second ? table.work / typical : 1e6 * typical,
+                 per_second ? table.unit : "us");
   }
   for (const Target& target : table.targets) {
-    const Contestant& of = table.contestants[target.of];
-    if (!table.contestants[target.to.front()].failure.empty()) {
-      continue;
-    }
-    const double reached = ratio(table, target);
-    std::printf("  %s to %s%s: %.2f, at least %.2f: %s\n", of.name.c_str(),
-                target.to.size() > 1 ? "the faster of " : "", table.contestants[target.to.front()].name.c_str(),
-                reached, target.least, reached >= target.least ? "met" : "MISSED");
+    report(table, target);
   }
   std::fflush(stdout);
 }
@@ -149,6 +195,12 @@ inline void print(const Table& table) {
 /// Compares the contestants' results, measures and prints. Each round begins with another contestant, so that none
 /// benefits from its position.
 inline void run(Table table, int rounds) {
+  if (!table.targets.empty() && !table.control && !is_quick()) {
+    Contestant again = table.contestants[table.targets.front().of];
+    again.name += ", control";
+    table.control = table.contestants.size();
+    table.contestants.push_back(std::move(again));
+  }
   compare_values(table);
   for (int round = 0; round <= rounds; ++round) {  // round 0 is a warm-up
     for (std::size_t i = 0; i < table.contestants.size(); ++i) {
