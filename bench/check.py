@@ -90,14 +90,21 @@ def check(old, runs):
     return not failures
 
 
+def read(path):
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        sys.exit(f"expected results in {path}, found none: the benchmark has to write them with --json")
+
+
 def keep(committed, path):
     """Returns why the results are not kept, or an empty string."""
-    new = json.loads(path.read_text())
+    new = read(path)
     if new["quick"]:
         return "expected results of a whole run, got those of --quick"
     if committed.exists():
         names = {ratio["name"] for ratio in new["ratios"]}
-        lost = [ratio["name"] for ratio in json.loads(committed.read_text())["ratios"] if ratio["name"] not in names]
+        lost = [ratio["name"] for ratio in read(committed)["ratios"] if ratio["name"] not in names]
         if lost:
             return f"they lack ratios, such as {lost[0]}; to drop these, remove {committed}"
     shutil.copyfile(path, committed)
@@ -114,8 +121,7 @@ def main(arguments):
     if command != "compare":
         print(f"expected compare or keep, got {command}", file=sys.stderr)
         return 2
-    runs = [json.loads(path.read_text()) for path in new]
-    return 0 if check(json.loads(committed.read_text()), runs) else 1
+    return 0 if check(read(committed), [read(path) for path in new]) else 1
 
 
 if __name__ == "__main__":
