@@ -160,6 +160,13 @@ class Table(unittest.TestCase):
         self.assertTrue(new.startswith("before\n") and new.endswith("after\n"))
         self.assertEqual(table.with_table(new, [more]), new)
 
+    def test_it_has_the_losses_that_contestants_share(self):
+        made = copy.deepcopy(OLD)
+        for name in ("loss after 16 steps", "sums of images"):
+            made["checks"].append({"name": name, "value": 2.30251, "contestants": 3, "apart": 1e-6, "tolerance": 1e-4})
+        row = "| `./dev bench try` | loss after 16 steps | 2.303 | 3 | 1e-06 |"
+        self.assertEqual([line for line in table.table([made]).splitlines() if "2.30" in line], [row])
+
     def test_the_page_has_the_table_of_the_committed_results(self):
         self.assertEqual(table.main(["--check"]), 0)
 

@@ -42,6 +42,13 @@ def table(all_results):
                     f"| `./dev bench {results['name']}` | {compared} | {value} | {ratio['better']} | {control} "
                     f"| {results['date']} |"
                 )
+    losses = [(results["name"], check) for results in all_results for check in results["checks"] if "loss" in check["name"]]
+    if losses:
+        lines += ["", "| command | equal losses | value | contestants | at most apart |", "|---|---|---|---|---|"]
+        lines += [
+            f"| `./dev bench {name}` | {check['name']} | {check['value']:.4g} | {check['contestants']} | {check['apart']:.0e} |"
+            for name, check in losses
+        ]
     machines = {}
     for results in all_results:
         machine = results["machine"]
