@@ -425,8 +425,9 @@ class BasicTorchRunner : public TorchRunnerBase {
   BatchLosses<B>* batch_losses_ = nullptr;
 };
 
-/// The runner of most programs, over the default `Batch` of tensors. A program derives from it, sets `model`, `criterion`,
-/// `datasets` and `metrics` in its constructor, and passes the class to run(). Its members are declared in these bases:
+/// The runner of most programs, over the default `Batch` of tensors. A program derives from it, sets `model`,
+/// `criterion`, `datasets` and `metrics` in its constructor, and passes the class to run(). Its members are declared in
+/// these bases:
 ///
 /// - TorchRunnerBase: model, data, optimizer, schedule, precision, backward and step;
 /// - BasicTorchRunner: hooks that take a batch, such as train_step;
