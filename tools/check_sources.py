@@ -24,7 +24,7 @@ EDGES = {
     "optim": {"core", "config", "state", "distributed", "tensors"},
     "metrics": {"core", "config", "state", "distributed", "tensors", "tape"},
     "checkpoint": {"core", "formats", "config", "state", "distributed", "tensors", "workspace"},
-    "nn": {"core", "formats", "config", "state", "distributed", "tensors", "tape", "checkpoint"},
+    "nn": {"core", "formats", "config", "state", "distributed", "tensors", "tape", "checkpoint", "telemetry"},
     "parallel": {"core", "config", "state", "distributed", "tensors", "tape", "optim", "nn"},
     "telemetry": {"core", "formats", "config", "workspace"},
 }
@@ -87,6 +87,8 @@ def check_include(path, quoted, target):
         yield f"a public header includes {target}, which users would need too"
     if target.startswith("spdlog/") and module != "telemetry":
         yield f"{target} is for src/telemetry only, the one module whose symbols are kept apart"
+    if target.startswith("fmt/") and not public and module != "core":
+        yield f"{target} takes seconds to compile; include core/fmt.hpp"
     own = included_module(path, quoted, target)
     if own is None or module is None:
         return

@@ -79,6 +79,10 @@ class Libraries(unittest.TestCase):
         for header in ("fmt/core.h", "spdlog/spdlog.h", "yaml-cpp/yaml.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "zlib.h", "jpeglib.h", "png.h"):
             self.assertEqual(len(complaints("include/danling/telemetry/x.hpp", f"#include <{header}>")), 1, header)
 
+    def test_fmt_stays_in_core(self):
+        self.assertEqual(complaints("src/core/x.cpp", "#include <fmt/core.h>"), [])
+        self.assertEqual(len(complaints("src/telemetry/x.cpp", "#include <fmt/core.h>")), 1)
+
     def test_spdlog_stays_in_telemetry(self):
         self.assertEqual(complaints("src/telemetry/x.cpp", "#include <spdlog/spdlog.h>"), [])
         self.assertEqual(len(complaints("src/runner/x.cpp", "#include <spdlog/spdlog.h>")), 1)

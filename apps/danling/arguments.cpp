@@ -5,6 +5,7 @@
 
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
+#include <danling/telemetry/text.hpp>
 
 namespace danling_command {
 
@@ -101,19 +102,12 @@ void Arguments::expect(std::size_t count, std::string_view what) const {
 }
 
 std::string describe(std::initializer_list<Option> options) {
-  std::size_t width = 0;
-  const auto head = [](const Option& option) {
-    return option.value.empty() ? std::string(option.name) : danling::detail::concat(option.name, " ", option.value);
-  };
+  std::vector<std::vector<std::string>> rows;
   for (const auto& option : options) {
-    width = std::max(width, head(option).size());
+    rows.push_back({danling::detail::concat("  ", option.name, option.value.empty() ? "" : " ", option.value),
+                    std::string(option.help)});
   }
-  std::string out;
-  for (const auto& option : options) {
-    const std::string left = head(option);
-    out += danling::detail::concat("  ", left, std::string(width - left.size() + 2, ' '), option.help, "\n");
-  }
-  return out;
+  return danling::align_columns(rows) + "\n";
 }
 
 }  // namespace danling_command

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include <danling/core/error.hpp>
+#include <danling/telemetry/text.hpp>
 
 #include "ckpt.hpp"
 
@@ -146,20 +147,8 @@ std::string printable(std::string_view text) {
 }
 
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
-  std::vector<std::size_t> width(right.size(), 0);
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      width[i] = std::max(width[i], row[i].size());
-    }
-  }
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(width[i] - row[i].size(), ' ');
-      line += concat(i == 0 ? "" : "  ", right[i] ? padding : "", row[i], right[i] ? "" : padding);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    std::puts(line.c_str());
+  if (!rows.empty()) {
+    std::puts(danling::align_columns(rows, right).c_str());
   }
 }
 

@@ -32,11 +32,7 @@ const std::initializer_list<Option> kPipelineOptions = {
     {"--help", "", "print this text"}};
 
 /// Returns a text such as "12.5 %".
-std::string percent(double part) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * part);
-  return text;
-}
+std::string percent(double part) { return danling::to_fixed(100 * part, 1) + " %"; }
 
 struct PipelineSetting {
   std::int64_t ranks, micro_batches;

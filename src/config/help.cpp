@@ -8,6 +8,7 @@
 #include <danling/config/config.hpp>
 
 #include <config/field_spec.hpp>
+#include <core/fmt.hpp>
 
 namespace danling::inline v0 {
 namespace detail {
@@ -62,9 +63,7 @@ class Writer {
       left.clear();
     }
     for (const auto& line : wrapped(description, width_ - description_column)) {
-      left.resize(description_column, ' ');
-      text += left + line + "\n";
-      left.clear();
+      text += format_text("{:<{}}{}\n", std::exchange(left, {}), description_column, line);
     }
   }
 

@@ -3,7 +3,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <system_error>
+
+#include <core/fmt.hpp>
 
 namespace danling::inline v0 {
 
@@ -27,14 +28,8 @@ std::string to_fixed(double value, int precision) {
   if (!std::isfinite(value)) {
     return to_text(value);
   }
-  std::array<char, 60> buffer{};  // a number that does not fit is shorter with an exponent
-  for (const auto format : {std::chars_format::fixed, std::chars_format::scientific}) {
-    const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, format, precision);
-    if (end.ec == std::errc()) {
-      return {buffer.data(), end.ptr};
-    }
-  }
-  return to_text(value);
+  const std::string fixed = format_text("{:.{}f}", value, precision);
+  return fixed.size() <= 60 ? fixed : format_text("{:.{}e}", value, precision);
 }
 
 std::string to_text(std::int64_t value) { return std::to_string(value); }
@@ -42,14 +37,11 @@ std::string to_text(std::int64_t value) { return std::to_string(value); }
 std::string to_text(std::uint64_t value) { return std::to_string(value); }
 
 std::string detail::quote(std::string_view text) {
-  static constexpr std::string_view digits = "0123456789abcdef";
   std::string out = "'";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
-      out += "\\x";
-      out += digits[byte >> 4U];
-      out += digits[byte & 15U];
+      out += format_text("\\x{:02x}", byte);
     } else {
       out += c;
     }

@@ -1,22 +1,14 @@
 // Formats the summary of a model as text.
-#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <vector>
 
 #include <danling/core/format.hpp>
 #include <danling/nn/summary.hpp>
+#include <danling/telemetry/text.hpp>
 
 namespace danling::inline v0::nn {
 namespace {
-
-// 25,120
-std::string grouped(std::int64_t number) {
-  std::string out = std::to_string(number);
-  for (auto at = static_cast<std::ptrdiff_t>(out.size()) - 3; at > 0; at -= 3) {
-    out.insert(static_cast<std::size_t>(at), 1, ',');
-  }
-  return out;
-}
 
 // 25.1 k
 std::string scaled(std::int64_t number, std::string_view unit) {
@@ -33,10 +25,10 @@ std::string scaled(std::int64_t number, std::string_view unit) {
   return concat(text.data(), both.empty() ? "" : " ", both);
 }
 
-using Row = std::array<std::string, 6>;
+using Row = std::vector<std::string>;
 
 Row row_of(const LayerSummary& layer, bool measured) {
-  const auto count = [](std::int64_t number) { return number == 0 ? std::string("-") : grouped(number); };
+  const auto count = [](std::int64_t number) { return number == 0 ? std::string("-") : format_count(number); };
   return {layer.name.empty() ? "(model)" : layer.name,
           layer.type,
           layer.output ? concat("[", join(*layer.output), "]") : "-",
@@ -52,23 +44,8 @@ std::string ModelSummary::text() const {
   for (const LayerSummary& layer : layers) {
     rows.push_back(row_of(layer, batch_size > 0));
   }
-  Row::size_type columns = rows[0].size();
-  std::string out;
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t column = 0; column < columns; ++column) {
-      std::size_t width = 0;
-      for (const Row& other : rows) {
-        width = std::max(width, other[column].size());
-      }
-      const std::string space(width - row[column].size(), ' ');
-      const bool is_number = column >= 3;
-      line += concat(column == 0 ? "" : "  ", is_number ? space : "", row[column], is_number ? "" : space);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  }
-  out += concat("parameters: ", grouped(parameters), ", trainable: ", grouped(trainable), "\n");
+  std::string out = align_columns(rows, {false, false, false, true, true, true}) + "\n";
+  out += concat("parameters: ", format_count(parameters), ", trainable: ", format_count(trainable), "\n");
   out += concat("memory: parameters ", scaled(parameter_bytes, "B"), ", gradients ", scaled(gradient_bytes, "B"),
                 ", buffers ", scaled(buffer_bytes, "B"),
                 batch_size > 0 ? concat(", outputs of a forward pass ", scaled(output_bytes, "B")) : "", "\n");

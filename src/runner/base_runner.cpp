@@ -10,6 +10,7 @@
 #include <danling/runner/stacks.hpp>
 
 #include <runner/kernel_settings.hpp>
+#include <runner/logging_config.hpp>
 #include <runner/process_config.hpp>
 #include <runner/services.hpp>
 #include <runner/setup.hpp>
@@ -23,8 +24,8 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
     : RunnerPlan(std::move(stored)), time_limit_(config().time_limit) {
   state_.elastic.restart_count = parallelism_->identity().restart_count;
   early_stopping_ = std::make_shared<EarlyStopping>(config().patience, config().min_delta);
-  logger_ = std::make_unique<Logger>(LoggerOptions{
-      .console = config().console && is_main_process(), .quiet = config().quiet, .keep = std::size_t{1} << 16});
+  logger_ = std::make_unique<Logger>(detail::logger_options(config()));
+  logger_->show(config().console && is_main_process());
   const auto lines = [this] {
     return services_ != nullptr && services_->recorder != nullptr ? services_->recorder->num_lines() : std::nullopt;
   };

@@ -67,7 +67,7 @@ constexpr DeepSpeedKey keys[] = {
     {"", "dump_state", false, "false", "set summary of the config"},
     {"", "memory_breakdown", false, "false", "set profiling.profile_memory of the config"},
     {"", "wall_clock_breakdown", false, "false", "set profiling.enabled of the config"},
-    {"", "log_level", false, "", "set quiet or console of the config"},
+    {"", "log_level", false, "", "set log_level of the config"},
     {"", "use_data_before_expert_parallelism", false, "false", "set parallel.axes of the config with stack: parallel"},
     {"", "seq_parallel_communication_data_type", false, "fp32", "set parallel.axes of the config with stack: parallel"},
     {"", "sequence_parallel_size", false, "1", "set parallel.axes.context of the config with stack: parallel"},

@@ -1,6 +1,8 @@
 // Fields of RunnerConfig for logging, metrics and sinks.
 #include <runner/logging_config.hpp>
 
+#include <danling/core/error.hpp>
+
 #include <runner/reserved_keys.hpp>
 
 namespace danling::inline v0 {
@@ -52,6 +54,13 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
     "write the run to disk: its directory with log, metrics, results and checkpoints; false writes nothing at all")
       .non_semantic();
   f("log", config.log, "write a log file").non_semantic();
+  f("log_level", config.log_level, "the lowest level of lines on the console and in the log file").non_semantic();
+  f("log_pattern", config.log_pattern, "the lines of the log file, in spdlog's syntax").non_semantic();
+  f("log_max_size", config.log_max_size,
+    "size of the log file before it is rotated, such as 10MiB: <name>.log becomes <name>.1.log, and so on; unset: no "
+    "rotation")
+      .non_semantic();
+  f("log_max_files", config.log_max_files, "rotated log files to keep; unset: 5").at_least(1).non_semantic();
   f("log_interval", config.log_interval, "steps between log lines; 0: none; unset: 1/100 of the steps")
       .at_least(0)
       .non_semantic();
@@ -76,6 +85,24 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
       .non_semantic();
   f("heartbeat", config.heartbeat, "files with the current activity of each process").non_semantic();
   f("profiling", config.profiling, "traces of some steps").non_semantic();
+}
+
+void detail::check_logging(const RunnerConfig& config) {
+  static constexpr std::string_view where = "config.validate";
+  check_log_pattern(config.log_pattern);
+  check<ConfigError>(!config.log_max_size || config.log_max_size->bytes > 0, where,
+                     "expected 'log_max_size' above 0, got ", config.log_max_size.value_or(MemorySize()).bytes);
+  check<ConfigError>(!config.log_max_files || config.log_max_size, where,
+                     "expected 'log_max_size' beside 'log_max_files', got none");
+}
+
+LoggerOptions detail::logger_options(const RunnerConfig& config) {
+  return {.quiet = config.quiet,
+          .keep = std::size_t{1} << 16,
+          .level = config.log_level,
+          .pattern = config.log_pattern,
+          .max_file_size = static_cast<std::uint64_t>(config.log_max_size.value_or(MemorySize()).bytes),
+          .max_files = static_cast<std::size_t>(config.log_max_files.value_or(5))};
 }
 
 }  // namespace danling::inline v0

@@ -66,6 +66,8 @@ LoopFrame::~LoopFrame() { runner_.services().console->finish(); }
 void LoopFrame::start(std::int64_t done) {
   done_ = done;
   logged_ = at_boundary(done) ? done : -1;  // before a stop
+  runner_.logger().debug(concat("split ", quote(split_), ": begins a pass at batch ", done,
+                                total_ > 0 ? concat(" of ", total_) : std::string()));
   send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
   telemetry_.start();
   next_line_ = LoopTelemetry::Clock::now() + quiet;

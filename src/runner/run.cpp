@@ -120,7 +120,8 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
     try {
       runner->write_summary(status, status == "crashed" ? message : "", signal, code);
       if (runner->phase() == BaseRunner::Phase::ready) {
-        runner->logger().log_to_file(concat(status, ": ", message));
+        runner->logger().log_to_file(concat(status, ": ", message),
+                                     status == "crashed" ? LogLevel::error : LogLevel::info);
         if (status == "stopped") {
           log_resume(*runner);
         }

@@ -402,6 +402,7 @@ void RunnerConfig::base_validate() const {
   detail::check_processes(*this);
   detail::check_deepspeed(*this);
   heartbeat.check();
+  detail::check_logging(*this);
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' with 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",

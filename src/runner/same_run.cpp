@@ -46,8 +46,8 @@ std::string hash_of(const State& weights) {
 }
 
 // Keys of a process: ranks may differ.
-const std::set<std::string, std::less<>> of_process = {"device",         "num_threads", "console",      "quiet",
-                                                       "workspace_root", "time_limit",  "ft.replica_id"};
+const std::set<std::string, std::less<>> of_process = {"device",    "num_threads",    "console",    "quiet",
+                                                       "log_level", "workspace_root", "time_limit", "ft.replica_id"};
 
 void check_configs(const std::string& of_rank_0, const std::string& other, std::size_t rank) {
   if (other == of_rank_0) {

@@ -1,10 +1,12 @@
 // Saves a run: takes checkpoints, handles failed saves, waits for the last one.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include <danling/runner/base_runner.hpp>
 
+#include <runner/display.hpp>
 #include <runner/records.hpp>
 #include <runner/saver.hpp>
 #include <runner/services.hpp>
@@ -38,6 +40,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
     services.recorder->reopen();
   }
   const CheckpointRequest request = make_request(call);
+  const auto start = std::chrono::steady_clock::now();
   bool taken = false;
   try {
     taken = manager.save_checkpoint(request);
@@ -49,6 +52,9 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
   }
   poll();
   if (taken) {
+    const std::chrono::duration<double> held = std::chrono::steady_clock::now() - start;
+    services.logger.debug(concat("checkpoint: training waited ", to_fixed(held.count(), 3), " s for the save of ",
+                                 call.name, ", ", detail::place_in_run(runner_)));
     if (std::exchange(services.has_partial_step, false)) {
       services.logger.warning(
           "runner.save_checkpoint: a step threw before this save: a run resumed from it may differ from an "

@@ -1,7 +1,11 @@
 #include <runner/setup.hpp>
 
+#include <unistd.h>
+
 #include <memory>
 #include <utility>
+
+#include <ATen/Parallel.h>
 
 #include <danling/runner/early_stopping.hpp>
 
@@ -40,6 +44,8 @@ void BaseRunner::Setup::build() {
   runner_.build_metrics();
   runner_.auto_restore();
   agree_on_state();
+  runner_.logger().debug(concat("set up: rank ", runner_.rank(), " of ", runner_.group().size(), " on ",
+                                runner_.device().str(), ", ", at::get_num_threads(), " threads, process ", getpid()));
 }
 
 void BaseRunner::Setup::make_services() {

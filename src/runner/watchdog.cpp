@@ -158,8 +158,7 @@ void Watchdog::write_report(double seconds) {
   report += concat("threads", options_.group.alone() ? "" : " of " + who(), ":\n",
                    traces_text(capture_stack_traces(trace_time), loop));
   write_to_stderr(report);
-  options_.logger.log_to_file(report);
-  options_.logger.flush();
+  options_.logger.log_to_file(report, LogLevel::error);
 }
 
 void Watchdog::end_process(double seconds) {
@@ -182,10 +181,7 @@ void Watchdog::end_process(double seconds) {
   const std::string line =
       concat("[runner.watchdog] expected a step within ", text_of(options_.limit), ", got none for ",
              text_of(Seconds(seconds)), " in ", at, "; ", log.empty() ? "see above" : "see " + log);
-  ends_within(part_time, [this, line] {
-    options_.logger.log_to_file(line);
-    options_.logger.flush();
-  });
+  ends_within(part_time, [this, line] { options_.logger.log_to_file(line, LogLevel::error); });
   ends_within(part_time, [line] { write_to_stderr(line + "\n"); });  // its reader may block
   _exit(exit_hung);
 }

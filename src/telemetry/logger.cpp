@@ -1,138 +1,139 @@
+// Logger by spdlog. Only this source includes spdlog; it must not include LibTorch, which contains another fmt.
 #include <danling/telemetry/logger.hpp>
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
+
+#include <spdlog/logger.h>
 
 #include <danling/core/error.hpp>
 
-#include <core/signal_mask.hpp>
-#include <telemetry/log_file.hpp>
+#include <telemetry/log_file_sink.hpp>
 
 namespace danling::inline v0 {
+namespace {
 
-Logger::Logger(LoggerOptions options, ConsoleOptions console) : options_(std::move(options)), console_(console) {
-  if (!options_.file.empty()) {
-    open_file(options_.file);
+spdlog::level::level_enum level_of(LogLevel level) {
+  static constexpr spdlog::level::level_enum levels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                                         spdlog::level::err, spdlog::level::off};
+  return levels[static_cast<std::size_t>(level)];
+}
+
+/// Writes info lines as they are, and others after their level.
+class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit ConsoleSink(Console& console)
+      : base_sink(std::make_unique<spdlog::pattern_formatter>("%^%l:%$ %v", spdlog::pattern_time_type::local, "")),
+        console_(console) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (message.level == spdlog::level::info) {
+      console_.print(std::string_view(message.payload.data(), message.payload.size()));
+      return;
+    }
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::string text(line.data(), line.size());
+    const bool problem = message.level >= spdlog::level::warn;
+    const auto stream = problem ? Console::Stream::error : Console::Stream::out;
+    if (console_.color(stream)) {
+      text.insert(message.color_range_end, "\x1b[0m");
+      text.insert(message.color_range_start, message.level == spdlog::level::err ? "\x1b[31m"
+                                             : problem                           ? "\x1b[33m"
+                                                                                 : "\x1b[2m");
+    }
+    console_.print(text, stream);
+  }
+  void flush_() override {}
+
+ private:
+  Console& console_;
+};
+
+/// Passes lines to the program.
+class ProgramSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void set(LogSink receiver) {
+    const std::lock_guard lock(mutex_);
+    sink_ = std::move(receiver);
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (sink_) {
+      const LogLevel level = message.level == spdlog::level::debug  ? LogLevel::debug
+                             : message.level == spdlog::level::info ? LogLevel::info
+                             : message.level == spdlog::level::warn ? LogLevel::warning
+                                                                    : LogLevel::error;
+      sink_(level, std::string_view(message.payload.data(), message.payload.size()));
+    }
+  }
+  void flush_() override {}
+
+ private:
+  LogSink sink_;
+};
+
+}  // namespace
+
+struct Logger::Sinks {
+  Sinks(const LoggerOptions& options, Console& lines)
+      : quiet(options.quiet),
+        console(std::make_shared<ConsoleSink>(lines)),
+        file(std::make_shared<detail::LogFileSink>(
+            options, [sink = console](const std::string& text) { sink->log({"danling", spdlog::level::warn, text}); })),
+        to_files("danling", {program, file}),
+        to_all("danling", {program, file, console}) {
+    to_files.set_level(level_of(options.level));
+    to_all.set_level(level_of(options.level));
+    show(options.console);
+  }
+
+  void show(bool on_console) {
+    console->set_level(!on_console ? spdlog::level::off : quiet ? spdlog::level::warn : spdlog::level::trace);
+  }
+  bool informs() const { return to_all.should_log(spdlog::level::info) && console->should_log(spdlog::level::info); }
+
+  bool quiet;
+  std::shared_ptr<ConsoleSink> console;
+  std::shared_ptr<ProgramSink> program = std::make_shared<ProgramSink>();
+  std::shared_ptr<detail::LogFileSink> file;
+  spdlog::logger to_files, to_all;
+};
+
+Logger::Logger(LoggerOptions options, ConsoleOptions console) : console_(console) {
+  check_log_pattern(options.pattern);
+  check<ConfigError>(options.max_file_size == 0 || options.max_files > 0, "logger.max_files",
+                     "expected at least one rotated file with max_file_size, got 0");
+  sinks_ = std::make_unique<Sinks>(options, console_);
+  if (!options.file.empty()) {
+    open_file(options.file);
   }
 }
 
 Logger::~Logger() { close(); }
 
-bool Logger::has_file() {
-  const std::lock_guard lock(mutex_);
-  return file_ != nullptr;
-}
+void Logger::log(LogLevel level, std::string_view text) { sinks_->to_all.log(level_of(level), text); }
 
-const char* Logger::backend() {
-#if DANLING_WITH_SPDLOG
-  return "spdlog";
-#else
-  return "plain";
-#endif
-}
+void Logger::log_to_file(std::string_view text, LogLevel level) { sinks_->to_files.log(level_of(level), text); }
 
-void Logger::open_file(const std::string& path) {
-  const std::lock_guard lock(mutex_);
-  check<StateError>(file_ == nullptr, "logger.open_file", "expected one log file, got ", path, " in addition to ",
-                    options_.file);
-  file_ = detail::open_spdlog_log_file(path);
-  if (file_ == nullptr) {
-    file_ = detail::open_plain_log_file(path);
-  }
-  options_.file = path;
-  const detail::FileSizeSignalMask quiet;
-  for (const auto& [level, text] : kept_) {
-    file_->write(level, text);  // the next line reports an error
-  }
-  kept_.clear();
-}
+void Logger::progress(std::string_view text) { live() ? log_to_file(text) : info(text); }
 
-void Logger::set_sink(LogSink sink) {
-  const std::lock_guard lock(mutex_);
-  sink_ = std::move(sink);
-}
+void Logger::open_file(const std::string& path) { sinks_->file->open(path); }
 
-void Logger::log(LogLevel level, std::string_view text) {
-  write_file(level, text);
-  if (level == LogLevel::info ? informs() : options_.console) {
-    print(level, text);
-  }
-}
+void Logger::set_sink(LogSink sink) { sinks_->program->set(std::move(sink)); }
 
-void Logger::progress(std::string_view text) {
-  write_file(LogLevel::info, text);
-  if (informs() && !console_.live()) {
-    print(LogLevel::info, text);
-  }
-}
+bool Logger::should_log(LogLevel level) const { return sinks_->to_all.should_log(level_of(level)); }
 
-void Logger::log_to_file(std::string_view text) { write_file(LogLevel::info, text); }
+bool Logger::live() const { return sinks_->informs() && console_.live(); }
 
-void Logger::print(LogLevel level, std::string_view text) {
-  if (level == LogLevel::info) {
-    console_.print(text);
-    return;
-  }
-  const bool error = level == LogLevel::error;
-  const bool color = console_.color(Console::Stream::error);
-  console_.print(concat(color ? (error ? "\x1b[31m" : "\x1b[33m") : "",
-                        error ? "error:" : "warning:", color ? "\x1b[0m " : " ", text),
-                 Console::Stream::error);
-}
+bool Logger::has_file() { return sinks_->file->is_open(); }
 
-void Logger::write_file(LogLevel level, std::string_view text) {
-  int reason = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (sink_) {
-      sink_(level, text);
-    }
-    if (file_ == nullptr) {
-      if (options_.file.empty() && kept_bytes_ + text.size() <= options_.keep) {
-        kept_.emplace_back(level, text);
-        kept_bytes_ += text.size();
-      }
-      return;
-    }
-    const detail::FileSizeSignalMask quiet;
-    if (level == LogLevel::info || options_.context.empty()) {
-      reason = file_->write(level, text);
-    } else {
-      reason = file_->write(level, concat("[", options_.context, "] ", text));
-    }
-    if (level != LogLevel::info && reason == 0) {  // the process may hang or die after a warning
-      reason = file_->flush();
-    }
-    if (reason == 0 || std::exchange(complained_, true)) {
-      return;
-    }
-  }
-  complain(std::strerror(reason));
-}
+void Logger::show(bool on_console) { sinks_->show(on_console); }
 
-void Logger::complain(const std::string& reason) {
-  print(LogLevel::warning, concat("[logger.write] expected to write ", options_.file, ", got ", quote(reason),
-                                  "; the run continues without a complete log file"));
-}
+void Logger::flush() { sinks_->to_files.flush(); }
 
-void Logger::flush() {
-  int reason = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const detail::FileSizeSignalMask quiet;
-    reason = file_ == nullptr ? 0 : file_->flush();
-    if (reason == 0 || std::exchange(complained_, true)) {
-      return;
-    }
-  }
-  complain(std::strerror(reason));
-}
-
-void Logger::close() {
-  flush();
-  const std::lock_guard lock(mutex_);
-  const detail::FileSizeSignalMask quiet;
-  file_.reset();
-}
+void Logger::close() { sinks_->file->close(); }
 
 }  // namespace danling::inline v0

@@ -3,21 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string_view>
 
 #include <danling/core/format.hpp>
 
+#include <core/fmt.hpp>
+
 namespace danling::inline v0 {
 namespace {
 
-std::string short_number(double value) {
-  std::array<char, 32> out{};
-  std::snprintf(out.data(), out.size(), "%.4g", value);
-  return out.data();
-}
+std::string short_number(double value) { return format_text("{:.4g}", value); }
 
 /// Maps the values of one axis to [0, 1].
 class Axis {
@@ -186,8 +183,7 @@ std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& 
     }
   }
   for (std::size_t row = 0; row < rows; ++row) {
-    append_line(out, concat(std::string(width - labels[row].size(), ' '), labels[row],
-                            labels[row].empty() ? " |" : " +", grid[row]));
+    append_line(out, format_text("{:>{}} {}{}", labels[row], width, labels[row].empty() ? '|' : '+', grid[row]));
   }
   std::string axis(columns, '-');
   std::string below(columns, ' ');
@@ -207,7 +203,7 @@ std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& 
     }
   }
   const std::string indent(width + 2, ' ');
-  append_line(out, concat(std::string(width + 1, ' '), "+", axis));
+  append_line(out, format_text("{:>{}}{}", '+', width + 2, axis));
   append_line(out, indent + below);
   for (const std::string& line : marks) {
     append_line(out, indent + line);

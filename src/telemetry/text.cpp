@@ -2,30 +2,33 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include <danling/core/error.hpp>
 
+#include <core/fmt.hpp>
+
 namespace danling::inline v0 {
 namespace {
 
-template <class... Args>
-std::string print(const char* format, Args... args) {
-  std::array<char, 128> text{};
-  std::snprintf(text.data(), text.size(), format, args...);
-  return text.data();
+using Row = std::vector<std::string>;
+
+std::vector<std::size_t> widths_of(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      widths[column] = std::max(widths[column], text_width(row[column]));
+    }
+  }
+  return widths;
 }
 
-std::string repeat(std::string_view text, std::size_t times) {
-  std::string out;
-  for (std::size_t i = 0; i < times; ++i) {
-    out += text;
-  }
-  return out;
+std::string padded(const std::string& cell, std::size_t width, bool right) {
+  const std::size_t gap = width - text_width(cell);
+  return format_text("{:{}}{}{:{}}", "", right ? gap : 0, cell, "", right ? 0 : gap);
 }
 
 bool is_numeric(std::string_view cell) {
@@ -46,19 +49,14 @@ std::string format_duration(double seconds) {
   const long long minutes = whole / 60 % 60;
   const long long rest = whole % 60;
   if (days > 0) {
-    return print("%lldd %02lld:%02lld:%02lld", days, hours, minutes, rest);
+    return format_text("{}d {:02}:{:02}:{:02}", days, hours, minutes, rest);
   }
-  return hours > 0 ? print("%lld:%02lld:%02lld", hours, minutes, rest) : print("%lld:%02lld", minutes, rest);
+  return hours > 0 ? format_text("{}:{:02}:{:02}", hours, minutes, rest) : format_text("{}:{:02}", minutes, rest);
 }
 
 std::string format_count(std::int64_t count) {
-  std::string digits = std::to_string(count);
-  const std::size_t first = count < 0 ? 1 : 0;
-  for (std::size_t at = digits.size(); at > first + 3;) {
-    at -= 3;
-    digits.insert(at, ",");
-  }
-  return digits;
+  const auto size = static_cast<std::uint64_t>(count);
+  return count < 0 ? "-" + detail::group_digits(0 - size) : detail::group_digits(size);
 }
 
 std::string format_number(double value) {
@@ -70,10 +68,7 @@ std::string format_number(double value) {
     return to_fixed(value, 4);
   }
   // Removes trailing zeros of the fraction, but keeps one digit: 1.0e-03.
-  std::array<char, 16> digits{};
-  std::string text(
-      digits.data(),
-      std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::scientific, 3).ptr);
+  std::string text = format_text("{:.3e}", value);
   const auto exponent = text.find('e');
   auto end = exponent;
   while (text[end - 1] == '0' && text[end - 2] != '.') {
@@ -93,7 +88,7 @@ std::string format_bytes(std::uint64_t bytes) {
     value /= 1024.0;
     ++unit;
   }
-  return concat(to_fixed(value, 1), " ", units.at(unit));
+  return format_text("{:.1f} {}", value, units.at(unit));
 }
 
 TextTable::TextTable(std::vector<std::string> columns) : columns_(std::move(columns)) {}
@@ -104,53 +99,53 @@ void TextTable::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
+std::string align_columns(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
+  const std::vector<std::size_t> widths = widths_of(rows);
+  std::vector<std::string> lines;
+  for (const Row& row : rows) {
+    std::string& line = lines.emplace_back();
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      line += column == 0 ? "" : "  ";
+      line += padded(row[column], widths[column], column < right.size() && right[column]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+  }
+  return join(lines, "\n");
+}
+
 std::string TextTable::text(Style style) const {
-  std::vector<std::size_t> widths;
+  std::vector<Row> rows = {columns_};
+  rows.insert(rows.end(), rows_.begin(), rows_.end());
+  const std::vector<std::size_t> widths = widths_of(rows);
   std::vector<bool> right;
   for (std::size_t column = 0; column < columns_.size(); ++column) {
-    std::size_t width = text_width(columns_[column]);
-    bool numeric = !rows_.empty();
-    for (const auto& row : rows_) {
-      width = std::max(width, text_width(row[column]));
-      numeric = numeric && is_numeric(row[column]);
-    }
-    widths.push_back(width);
-    right.push_back(numeric);
+    right.push_back(!rows_.empty() &&
+                    std::all_of(rows_.begin(), rows_.end(), [&](const Row& row) { return is_numeric(row[column]); }));
   }
-
-  const bool box = style == Style::box;
-  std::vector<std::string> lines;
-  const auto rule = [&](std::string_view left, std::string_view middle, std::string_view end, std::string_view dash) {
-    std::string line(left);
-    for (std::size_t column = 0; column < widths.size(); ++column) {
-      line += column == 0 ? "" : middle;
-      line += repeat(dash, widths[column] + (box ? 2 : 0));
+  if (style == Style::plain) {
+    Row rule;
+    for (const std::size_t width : widths) {
+      rule.push_back(format_text("{:-<{}}", "", width));
     }
-    lines.push_back(line + std::string(end));
+    rows.insert(rows.begin() + 1, std::move(rule));
+    return align_columns(rows, right);
+  }
+  const auto rule = [&](std::string_view left, std::string_view middle, std::string_view end) {
+    Row dashes;
+    for (const std::size_t width : widths) {
+      dashes.push_back(format_text("{:─<{}}", "", width + 2));
+    }
+    return concat(left, join(dashes, middle), end);
   };
-  const auto row = [&](const std::vector<std::string>& cells) {
-    std::string line = box ? "│ " : "";
-    for (std::size_t column = 0; column < cells.size(); ++column) {
-      const std::string gap(widths[column] - text_width(cells[column]), ' ');
-      line += column == 0 ? "" : (box ? " │ " : "  ");
-      line += right[column] ? gap + cells[column] : cells[column] + gap;
+  std::vector<std::string> lines = {rule("┌", "┬", "┐")};
+  for (Row& row : rows) {
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      row[column] = padded(row[column], widths[column], right[column]);
     }
-    line += box ? " │" : "";
-    line.erase(line.find_last_not_of(' ') + 1);
-    lines.push_back(line);
-  };
-
-  if (box) {
-    rule("┌", "┬", "┐", "─");
+    lines.push_back(concat("│ ", join(row, " │ "), " │"));
   }
-  row(columns_);
-  box ? rule("├", "┼", "┤", "─") : rule("", "  ", "", "-");
-  for (const auto& cells : rows_) {
-    row(cells);
-  }
-  if (box) {
-    rule("└", "┴", "┘", "─");
-  }
+  lines.insert(lines.begin() + 2, rule("├", "┼", "┤"));
+  lines.push_back(rule("└", "┴", "┘"));
   return join(lines, "\n");
 }
 

@@ -3,19 +3,17 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <ctime>
 #include <mutex>
+
+#include <core/fmt.hpp>
 
 namespace danling::inline v0 {
 namespace {
 
-std::string render(const std::tm& time, const char* format, int fraction, int digits, const char* end) {
+std::string render(const std::tm& time, const char* format) {
   std::array<char, 64> text{};
-  std::size_t length = std::strftime(text.data(), text.size(), format, &time);
-  length += static_cast<std::size_t>(
-      std::snprintf(text.data() + length, text.size() - length, "%0*d%s", digits, fraction, end));
-  return std::string(text.data(), length);
+  return std::string(text.data(), std::strftime(text.data(), text.size(), format, &time));
 }
 
 std::int64_t microseconds_now() {
@@ -40,7 +38,7 @@ std::string make_timestamp(bool utc) {
   const auto seconds = static_cast<std::time_t>(microseconds / 1'000'000);
   std::tm time{};
   utc ? gmtime_r(&seconds, &time) : localtime_r(&seconds, &time);
-  return render(time, "%Y%m%d-%H%M%S-", static_cast<int>(microseconds % 1'000'000), 6, "");
+  return format_text("{}-{:06}", render(time, "%Y%m%d-%H%M%S"), microseconds % 1'000'000);
 }
 
 std::string make_utc_time() {
@@ -48,7 +46,7 @@ std::string make_utc_time() {
   const auto seconds = static_cast<std::time_t>(microseconds / 1'000'000);
   std::tm time{};
   gmtime_r(&seconds, &time);
-  return render(time, "%Y-%m-%dT%H:%M:%S.", static_cast<int>(microseconds % 1'000'000 / 1000), 3, "Z");
+  return format_text("{}.{:03}Z", render(time, "%Y-%m-%dT%H:%M:%S"), microseconds % 1'000'000 / 1000);
 }
 
 }  // namespace danling::inline v0

@@ -1,15 +1,16 @@
 #include <danling/telemetry/logger.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <regex>
 #include <sstream>
 #include <thread>
 #include <vector>
 
 #include <danling/core/error.hpp>
-
-#include <telemetry/log_file.hpp>
 
 #include <support/environment.hpp>
 #include <support/error.hpp>
@@ -31,40 +32,200 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-TEST_CASE("LogFile: both backends write the same lines", "[telemetry][logger]") {
+TEST_CASE("Logger: a line of the file has time, level and the text as it is", "[telemetry][logger]") {
   const TempDir dir;
-  const auto write = [&](const std::string& name, auto open) {
-    const auto file = open((dir / name).string());
-    if (file == nullptr) {
-      return std::string("without spdlog");
-    }
-    CHECK(file->write(LogLevel::info, "started {} %s") == 0);
-    CHECK(file->write(LogLevel::warning, "slow\nsecond line") == 0);
-    CHECK(file->write(LogLevel::error, "broken") == 0);
-    // Buffered until the flush: a log line costs no system call.
-    CHECK(danling_test::read_file(dir / name).empty());
-    CHECK(file->flush() == 0);
-    return danling_test::read_file(dir / name);
-  };
+  Logger logger({.file = (dir / "run.log").string(), .console = false, .level = LogLevel::debug});
+  logger.debug("began");
+  logger.info("started {} %s");
+  // Buffered until the flush: a log line costs no system call.
+  CHECK(danling_test::read_file(dir / "run.log").empty());
+  logger.warning("slow\nsecond line");
+  logger.error("broken");
   const std::string time = "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}";
-  const std::regex expected(time + " info     started \\{\\} %s\n" + time + " warning  slow\nsecond line\n" + time +
-                            " error    broken\n");
-  CHECK(std::regex_match(write("plain.log", danling::detail::open_plain_log_file), expected));
-  const std::string with_spdlog = write("spdlog.log", danling::detail::open_spdlog_log_file);
-  if (Logger::backend() == std::string("spdlog")) {
-    CHECK(std::regex_match(with_spdlog, expected));
-  } else {
-    CHECK(with_spdlog == "without spdlog");
-  }
+  const std::regex expected(time + " debug    began\n" + time + " info     started \\{\\} %s\n" + time +
+                            " warning  slow\nsecond line\n" + time + " error    broken\n");
+  CHECK(std::regex_match(danling_test::read_file(dir / "run.log"), expected));
 }
 
-TEST_CASE("LogFile: both backends report a full disk", "[telemetry][logger]") {
-  for (const auto open : {danling::detail::open_plain_log_file, danling::detail::open_spdlog_log_file}) {
-    if (const auto file = open("/dev/full")) {
-      CHECK(file->write(LogLevel::info, "lost") == 0);
-      CHECK(file->flush() == ENOSPC);
+/// What a logger of these options writes to standard output, standard error, its file and the program's sink.
+struct Written {
+  explicit Written(danling::LoggerOptions options) {
+    const TempDir dir;
+    danling_test::Pipe out, error;
+    {
+      options.file = (dir / "run.log").string();
+      options.pattern = "%l %v";
+      Logger logger(options, {.out = out.end(), .error = error.end()});
+      logger.set_sink([this](LogLevel, std::string_view text) { program += text; });
+      logger.debug("d");
+      logger.info("i");
+      logger.progress("p");
+      logger.log_to_file("f");
+      logger.warning("w");
+      logger.error("e");
+    }
+    file = danling_test::read_file(dir / "run.log");
+    standard = out.text();
+    problems = error.text();
+  }
+
+  std::string file, standard, problems, program;
+};
+
+TEST_CASE("Logger: the level holds for the console, the file and the program's sink", "[telemetry][logger]") {
+  const Written all({.level = LogLevel::debug});
+  CHECK(all.file == "debug d\ninfo i\ninfo p\ninfo f\nwarning w\nerror e\n");
+  CHECK(all.standard == "debug: d\ni\np\n");
+  CHECK(all.problems == "warning: w\nerror: e\n");
+  CHECK(all.program == "dipfwe");
+
+  const Written usual({});
+  CHECK(usual.file == "info i\ninfo p\ninfo f\nwarning w\nerror e\n");
+  CHECK(usual.standard == "i\np\n");
+  CHECK(usual.program == "ipfwe");
+
+  const Written warnings({.level = LogLevel::warning});
+  CHECK(warnings.file == "warning w\nerror e\n");
+  CHECK(warnings.standard.empty());
+  CHECK(warnings.problems == "warning: w\nerror: e\n");
+
+  const Written errors({.level = LogLevel::error});
+  CHECK(errors.file == "error e\n");
+  CHECK(errors.problems == "error: e\n");
+
+  const Written none({.level = LogLevel::off});
+  CHECK(none.file + none.standard + none.problems + none.program == "");
+
+  // The console alone.
+  const Written quiet({.quiet = true, .level = LogLevel::debug});
+  CHECK(quiet.file == all.file);
+  CHECK(quiet.standard.empty());
+  CHECK(quiet.problems == "warning: w\nerror: e\n");
+  const Written no_console({.console = false});
+  CHECK(no_console.file == usual.file);
+  CHECK(no_console.standard + no_console.problems == "");
+}
+
+TEST_CASE("Logger: should_log() and live() follow the level", "[telemetry][logger]") {
+  const danling_test::Variable term("TERM", "xterm");
+  danling_test::Terminal terminal;
+  const auto is_live = [&](danling::LoggerOptions options) {
+    return Logger(options, {.out = terminal.slave(), .error = terminal.slave()}).live();
+  };
+  CHECK(is_live({}));
+  CHECK(is_live({.level = LogLevel::debug}));
+  CHECK_FALSE(is_live({.level = LogLevel::warning}));
+  CHECK_FALSE(is_live({.quiet = true}));
+  CHECK_FALSE(is_live({.console = false}));
+  CHECK(Logger({.console = false}).should_log(LogLevel::info));
+  CHECK_FALSE(Logger().should_log(LogLevel::debug));
+}
+
+TEST_CASE("Logger: the pattern of the file's lines", "[telemetry][logger]") {
+  const TempDir dir;
+  const auto line = [&](const std::string& pattern) {
+    {
+      Logger logger({.file = (dir / "run.log").string(), .console = false, .pattern = pattern});
+      logger.warning("text");
+    }
+    const std::string out = danling_test::read_file(dir / "run.log");
+    std::filesystem::remove(dir / "run.log");
+    return out;
+  };
+  CHECK(line("[%L] %v") == "[W] text\n");
+  CHECK(line("%P|%-9l|%10v|%5!v|%%") == std::to_string(::getpid()) + "|warning  |      text| text|%\n");
+  CHECK(std::regex_match(line("%Y %T.%f %z %v"),
+                         std::regex("[0-9]{4} [0-9:]{8}\\.[0-9]{6} [+-][0-9]{2}:[0-9]{2} text\n")));
+  const auto refused = [&](const std::string& pattern) {
+    return danling_test::error_of<danling::ConfigError>([&] { line(pattern); });
+  };
+  CHECK(refused("%Q %v") == "[logger.pattern] expected flags of spdlog, got '%Q' in '%Q %v'");
+  CHECK(refused("%v %-8") == "[logger.pattern] expected flags of spdlog, got '%-8' in '%v %-8'");
+  CHECK(refused("%v %") == "[logger.pattern] expected flags of spdlog, got '%' in '%v %'");
+  CHECK(refused("%v %20@") == "[logger.pattern] expected flags of spdlog that a log file has, got '%20@' in '%v %20@'");
+  CHECK(refused("%l %%v") == "[logger.pattern] expected a pattern with %v, the text of a line, got '%l %%v'");
+  CHECK(refused("") == "[logger.pattern] expected a pattern with %v, the text of a line, got ''");
+}
+
+TEST_CASE("Logger: a file is rotated before it exceeds its size, and keeps so many older ones", "[telemetry][logger]") {
+  const TempDir dir;
+  const auto text = [&](const char* name) { return danling_test::read_file(dir / name); };
+  const danling::LoggerOptions options{
+      .file = (dir / "run.log").string(), .console = false, .pattern = "%v", .max_file_size = 10, .max_files = 2};
+  {
+    Logger logger(options);
+    logger.info("aaaa");
+    logger.info("bbbb");
+    logger.flush();
+    CHECK(text("run.log") == "aaaa\nbbbb\n");
+    CHECK_FALSE(std::filesystem::exists(dir / "run.1.log"));
+    logger.info("c");
+    logger.flush();
+    CHECK(text("run.log") == "c\n");
+    CHECK(text("run.1.log") == "aaaa\nbbbb\n");
+    logger.info("a line that is longer than a file may be");
+    logger.info("d");
+  }
+  CHECK(text("run.log") == "d\n");
+  CHECK(text("run.1.log") == "a line that is longer than a file may be\n");
+  CHECK(text("run.2.log") == "c\n");
+  CHECK_FALSE(std::filesystem::exists(dir / "run.3.log"));
+  {
+    Logger logger(options);  // goes on in the file and counts what it has
+    logger.info("eeeeeee");
+    logger.info("f");
+  }
+  CHECK(text("run.log") == "f\n");
+  CHECK(text("run.1.log") == "d\neeeeeee\n");
+  CHECK(danling_test::error_of<danling::ConfigError>([] {
+          Logger({.console = false, .max_file_size = 1, .max_files = 0});
+        }) == "[logger.max_files] expected at least one rotated file with max_file_size, got 0");
+}
+
+TEST_CASE("Logger: when a file cannot be rotated, it grows, and this is said once", "[telemetry][logger]") {
+  const TempDir dir;
+  std::filesystem::create_directories(dir / "run.1.log/full");  // rename cannot replace it
+  danling_test::Pipe error;
+  {
+    Logger logger({.file = (dir / "run.log").string(), .pattern = "%v", .max_file_size = 4, .max_files = 1},
+                  {.out = error.end(), .error = error.end()});
+    for (const char* text : {"one", "two", "three"}) {
+      logger.log_to_file(text);
     }
   }
+  CHECK(danling_test::read_file(dir / "run.log") == "one\ntwo\nthree\n");
+  CHECK(error.text() == "warning: [logger.write] expected to write " + (dir / "run.log").string() +
+                            ", got 'Is a directory'; the run continues without a complete log file\n");
+}
+
+TEST_CASE("Logger: lines before the file are kept with their times", "[telemetry][logger]") {
+  const TempDir dir;
+  const auto now = [] {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
+  Logger logger({.console = false, .context = "rank=0", .keep = 11, .pattern = "%E%f %l %v"});  // microseconds
+  const auto before = now();
+  logger.info("five5");
+  logger.debug("not of the level");
+  logger.warning("6more6");
+  logger.info("beyond the limit");
+  const auto after = now();
+  logger.open_file((dir / "run.log").string());
+  logger.flush();
+  std::istringstream lines(danling_test::read_file(dir / "run.log"));
+  std::int64_t first = 0, second = 0;
+  std::string rest, more;
+  lines >> first;
+  std::getline(lines, rest);
+  lines >> second;
+  std::getline(lines, more);
+  CHECK(first >= before);
+  CHECK(second >= first);
+  CHECK(second <= after);
+  CHECK(rest == " info five5");
+  CHECK(more == " warning [rank=0] 6more6");
+  CHECK_FALSE(std::getline(lines, rest));
 }
 
 TEST_CASE("Logger: the console gets short lines, the file time, level and context", "[telemetry][logger]") {
@@ -123,35 +284,25 @@ TEST_CASE("Logger: the file is written at errors, at flush and at close", "[tele
   CHECK(count() == 4);
 }
 
-TEST_CASE("LogFile: both backends make a file anew that someone removed, once its folder is there",
-          "[telemetry][logger]") {
+TEST_CASE("Logger: makes a file anew that someone removed, once its folder is there", "[telemetry][logger]") {
   const TempDir dir;
-  const auto check = [&](const std::string& name, auto open) {
-    const auto folder = dir / name;
-    std::filesystem::create_directories(folder);
-    const auto file = open((folder / "log").string());
-    if (file == nullptr) {
-      return;
-    }
-    const auto write = [&](const char* text) {
-      CHECK(file->write(LogLevel::info, text) == 0);
-      CHECK(file->flush() == 0);
-    };
-    write("one");
-    std::filesystem::remove_all(folder);
-    write("two");
-    CHECK_FALSE(std::filesystem::exists(folder));
-    std::filesystem::create_directories(folder);
-    write("three");
-    write("four");
-    const auto lines = lines_of(danling_test::read_file(folder / "log"));
-    REQUIRE(lines.size() == 4);
-    for (std::size_t i = 0; i < 4; ++i) {
-      CHECK(lines[i].ends_with(std::vector<std::string>{"  one", "  two", "  three", "  four"}[i]));
-    }
+  const auto folder = dir / "logs";
+  std::filesystem::create_directories(folder);
+  danling_test::Pipe error;
+  Logger logger({.file = (folder / "log").string(), .pattern = "%v"}, {.out = error.end(), .error = error.end()});
+  const auto write = [&](const char* text) {
+    logger.log_to_file(text);
+    logger.flush();
   };
-  check("plain", danling::detail::open_plain_log_file);
-  check("spdlog", danling::detail::open_spdlog_log_file);
+  write("one");
+  std::filesystem::remove_all(folder);
+  write("two");
+  CHECK_FALSE(std::filesystem::exists(folder));
+  std::filesystem::create_directories(folder);
+  write("three");
+  write("four");
+  CHECK(danling_test::read_file(folder / "log") == "one\ntwo\nthree\nfour\n");
+  CHECK(error.text().empty());
 }
 
 TEST_CASE("Logger: appends to the file of an earlier part of the attempt", "[telemetry][logger]") {

@@ -88,6 +88,16 @@ TEST_CASE("TextTable: characters of several bytes take one column", "[telemetry]
   CHECK(table.text() == "naïve  x\n-----  -\né      a");
 }
 
+TEST_CASE("align_columns: rows of any length, by columns of the terminal", "[telemetry]") {
+  CHECK(danling::align_columns({{"layer", "type", "n"}, {"naïve", "x", "1,000"}, {"名", "linear"}, {}},
+                               {false, false, true}) ==
+        "layer  type        n\n"
+        "naïve  x       1,000\n"
+        "名     linear\n");
+  CHECK(danling::align_columns({{"--config FILE", "a file"}, {"--help", ""}}) == "--config FILE  a file\n--help");
+  CHECK(danling::align_columns({}).empty());
+}
+
 TEST_CASE("TextTable: a row of another length is refused", "[telemetry]") {
   TextTable table({"a", "b"});
   CHECK(danling_test::error_of<danling::StateError>([&] { table.add_row({"1"}); }) ==

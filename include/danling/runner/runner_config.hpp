@@ -26,6 +26,7 @@
 #include <danling/runner/logging_options.hpp>
 #include <danling/runner/process_options.hpp>
 #include <danling/runner/profiling_options.hpp>
+#include <danling/telemetry/log_options.hpp>
 
 namespace danling::inline v0 {
 
@@ -229,6 +230,10 @@ struct RunnerConfig : Config {
   // Logging
   bool record = true;  ///< not in DanLing
   bool log = true;
+  LogLevel log_level = LogLevel::info;                  ///< not in DanLing
+  std::string log_pattern{default_log_pattern};         ///< not in DanLing
+  std::optional<MemorySize> log_max_size;               ///< unset: no rotation. Not in DanLing
+  std::optional<std::int64_t> log_max_files;            ///< unset: 5. Not in DanLing
   std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the steps
   bool log_grad_norm = false, log_noise_scale = false;  ///< not in DanLing
   PerformanceConfig performance;

@@ -2,23 +2,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <danling/telemetry/console.hpp>
+#include <danling/telemetry/log_options.hpp>
 
 namespace danling::inline v0 {
-
-enum class LogLevel { info, warning, error };
-
-namespace detail {
-class LogFile;
-}
 
 struct LoggerOptions {
   /// Path of the log file, which is appended to; its folder must exist. Empty: no file.
@@ -31,31 +24,43 @@ struct LoggerOptions {
   std::string context = {};
   /// Bytes of lines to keep until open_file() writes them; further lines are missing in the file.
   std::size_t keep = 0;
+  /// The lowest level of lines on the console, in the file and for the program's sink.
+  LogLevel level = LogLevel::info;
+  /// The file's lines, in spdlog's syntax.
+  std::string pattern = std::string(default_log_pattern);
+  /// Bytes of a file before rotation: run.log becomes run.1.log, run.1.log becomes run.2.log and so on. 0: no rotation.
+  std::uint64_t max_file_size = 0;
+  /// Rotated files to keep.
+  std::size_t max_files = 5;
 };
 
-/// Receives each line in addition to console and file, one at a time, from any thread. Must neither log nor throw.
+/// Receives each line of the level in addition to console and file, one at a time, from any thread. Must neither log
+/// nor throw.
 using LogSink = std::function<void(LogLevel level, std::string_view text)>;
 
-/// Writes info lines to standard output, and others to standard error after "warning: " or "error: ". A line of the
-/// file is `2026-12-31 23:59:59.123 info     text`. Flushes the file at warnings and errors, in `flush()` (once per log
-/// boundary) and at close. Reports the first write error (a full disk) on the console and continues. Thread-safe.
+/// Writes info lines to standard output as they are. Others begin with their level; warnings and errors go to standard
+/// error. Flushes the file at warnings and errors, in `flush()` (once per log boundary) and at close. Reports the first
+/// write error (a full disk) on the console and continues. Thread-safe.
 class Logger {
  public:
-  /// @throws Error if the file cannot be opened
+  /// @throws Error if the file cannot be opened, ConfigError for a wrong pattern
   explicit Logger(LoggerOptions options = {}, ConsoleOptions console = {});
   ~Logger();
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
+  void debug(std::string_view text) { log(LogLevel::debug, text); }
   void info(std::string_view text) { log(LogLevel::info, text); }
   void warning(std::string_view text) { log(LogLevel::warning, text); }
   void error(std::string_view text) { log(LogLevel::error, text); }
   void log(LogLevel level, std::string_view text);
+  /// True if lines of `level` are written: guards texts that are expensive to make.
+  bool should_log(LogLevel level) const;
 
   /// Writes a line of progress, whose numbers live lines also show: to the file, and to the console unless live().
   void progress(std::string_view text);
   /// Writes a line only to the file.
-  void log_to_file(std::string_view text);
+  void log_to_file(std::string_view text, LogLevel level = LogLevel::info);
 
   /// Opens a log file after construction without one and writes the kept lines to it.
   /// @throws Error if the file cannot be opened, StateError if a file is already open
@@ -66,31 +71,19 @@ class Logger {
 
   Console& console() { return console_; }
   /// True if the console can draw live lines and receives info lines.
-  bool live() const { return informs() && console_.live(); }
+  bool live() const;
   bool has_file();
   /// Sets whether later lines go to the console too.
-  void show(bool on_console) { options_.console = on_console; }
+  void show(bool on_console);
   void flush();
   /// Flushes and closes the file; later lines go only to the console. Safe to call twice.
   void close();
 
-  /// Returns the file writer of this build: "spdlog" or "plain".
-  static const char* backend();
-
  private:
-  bool informs() const { return options_.console && !options_.quiet; }
-  void write_file(LogLevel level, std::string_view text);
-  void print(LogLevel level, std::string_view text);
-  void complain(const std::string& reason);
+  struct Sinks;
 
-  LoggerOptions options_;
   Console console_;
-  std::mutex mutex_;
-  std::unique_ptr<detail::LogFile> file_;
-  LogSink sink_;
-  std::vector<std::pair<LogLevel, std::string>> kept_;
-  std::size_t kept_bytes_ = 0;
-  bool complained_ = false;
+  std::unique_ptr<Sinks> sinks_;
 };
 
 }  // namespace danling::inline v0

@@ -25,6 +25,10 @@ std::size_t text_width(std::string_view text);
 /// U+FFFD.
 std::string cut_to_width(std::string_view text, std::size_t columns);
 
+/// Returns rows as lines with aligned columns, two spaces apart; `right` marks the right-aligned ones. Line feeds
+/// separate the lines; there is none at the end.
+std::string align_columns(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right = {});
+
 /// Returns true if the locale (LC_ALL, LC_CTYPE, LANG) specifies UTF-8.
 bool locale_is_utf8();
 
