@@ -43,7 +43,7 @@ class LogFileSink : public spdlog::sinks::base_sink<std::mutex> {
 
   void open(const std::string& path) {
     const std::lock_guard lock(mutex_);
-    check<StateError>(file_ == nullptr, "logger.open_file", "expected one log file, got ", path, " beside ",
+    check<StateError>(file_ == nullptr, "logger.open_file", "expected one log file, got ", path, " in addition to ",
                       options_.file);
     file_ = std::fopen(path.c_str(), mode);
     check(file_ != nullptr, "logger.open", "expected a log file that can be written, got ", quote(std::strerror(errno)),
