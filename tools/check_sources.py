@@ -19,7 +19,7 @@ EDGES = {
     "distributed": {"core", "tape"},
     "tensors": {"core", "formats", "state"},
     "tape": {"core", "tensors"},
-    "workspace": {"core", "config"},
+    "workspace": {"core", "formats", "config"},
     "data": {"core", "formats", "state", "distributed", "tensors"},
     "optim": {"core", "config", "state", "distributed", "tensors"},
     "metrics": {"core", "config", "state", "distributed", "tensors", "tape"},

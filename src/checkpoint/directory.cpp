@@ -20,7 +20,6 @@
 
 #include <checkpoint/counters.hpp>
 #include <checkpoint/state_archive.hpp>
-#include <checkpoint/sync_file.hpp>
 #include <tensors/dtypes.hpp>
 
 namespace danling::inline v0 {
@@ -152,7 +151,7 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
   }
   file.finish();
   if (!what.sync_first.empty()) {
-    sync_file(what.sync_first);
+    formats::sync_file(what.sync_first);
   }
 
   const auto attempt = [&](const std::string& alias, const auto& make) {

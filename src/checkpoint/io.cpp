@@ -25,12 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr auto saving = "checkpoint.save";
 
-void write_text(const fs::path& file, std::string_view text) {
-  formats::AtomicFile out(file);
-  out.write(std::as_bytes(std::span(text)));
-  out.commit();
-}
-
 // ---- values without tensors -----------------------------------------------------------------------------------------
 
 // Converts to and from the parsers' trees, which have another tensor type. In a config's tree, tuples become lists and
@@ -146,7 +140,7 @@ State load_json(const fs::path& file) {
 void save_json(const State& object, const fs::path& file) {
   std::string text;
   append_json(without_tensors<ConfigTree>(object, "", "JSON"), text);
-  write_text(file, text);
+  formats::replace_file(file, text);
 }
 
 State load_yaml(const fs::path& file) {
@@ -155,7 +149,7 @@ State load_yaml(const fs::path& file) {
 }
 
 void save_yaml(const State& object, const fs::path& file) {
-  write_text(file, to_yaml(without_tensors<ConfigTree>(object, "", "YAML")));
+  formats::replace_file(file, to_yaml(without_tensors<ConfigTree>(object, "", "YAML")));
 }
 
 State load_pickle(const fs::path& file) {
@@ -168,7 +162,7 @@ State load_pickle(const fs::path& file) {
 }
 
 void save_pickle(const State& object, const fs::path& file) {
-  write_text(file, formats::write_pickle(without_tensors<formats::RecordTree>(object, "", "a pickle"), {}));
+  formats::replace_file(file, formats::write_pickle(without_tensors<formats::RecordTree>(object, "", "a pickle"), {}));
 }
 
 // ---- by extension ---------------------------------------------------------------------------------------------------

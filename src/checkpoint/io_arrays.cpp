@@ -218,9 +218,7 @@ void save_table(const State& object, const fs::path& file) {
                            "expected columns of equal length, got ", columns.front().size(), " and ",
                            columns.back().size(), " rows (key ", quote(columns.back().name), ")");
   }
-  formats::AtomicFile out(file);
-  out.write(formats::to_csv(formats::Table(std::move(columns)), separator_of(file)));
-  out.commit();
+  formats::replace_file(file, formats::to_csv(formats::Table(std::move(columns)), separator_of(file)));
 }
 
 }  // namespace danling::inline v0::detail

@@ -144,9 +144,7 @@ void ShardedDirectory::unlock() {
 }
 
 void ShardedDirectory::point(const std::string& name, const std::string& target) const {
-  formats::AtomicFile file(directory_ / (name + kPointer));
-  file.write(target + "\n");
-  file.commit();
+  formats::replace_file(directory_ / (name + kPointer), target + "\n");
 }
 
 void ShardedDirectory::note_valid(const fs::path& path) {

@@ -13,8 +13,6 @@
 #include <danling/formats/file.hpp>
 #include <danling/formats/safetensors.hpp>
 
-#include <checkpoint/sync_file.hpp>
-
 namespace danling::inline v0 {
 namespace {
 
@@ -96,7 +94,7 @@ void ShardedSession::complete(const ShardedSave& save) {
     auto others = await_reports(target, world_size_, [&] { return reason_to_give_up(save.number); }, timeout_);
     std::move(others.begin(), others.end(), std::back_inserter(reports));
     if (!save.what.sync_first.empty()) {
-      sync_file(save.what.sync_first);
+      formats::sync_file(save.what.sync_first);
     }
     complete_checkpoint(target, std::move(reports), {save.what.score});
     formats::sync_directory(directory.path());

@@ -107,10 +107,8 @@ std::string pack_report(const ShardReport& report) {
 }
 
 ShardReport unpack_report(const fs::path& path) {
-  const formats::InputFile file(path);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  const RecordTree tree = formats::read_pickle(text, concat("file ", quote(path.string()))).tree;
+  const RecordTree tree =
+      formats::read_pickle(formats::InputFile(path).text(), concat("file ", quote(path.string()))).tree;
   ShardReport out;
   if (const RecordTree* written = tree.find("file")) {
     out.file =
@@ -235,16 +233,12 @@ ShardReport write_shard(const fs::path& directory, int rank, const ShardWork& wo
 void leave_report(const fs::path& directory, int rank, const ShardReport& report) {
   std::error_code error;
   fs::create_directories(directory, error);
-  formats::AtomicFile out(report_path(directory, rank));
-  out.write(pack_report(report));
-  out.commit();
+  formats::replace_file(report_path(directory, rank), pack_report(report));
 }
 
 void leave_failure(const fs::path& directory, int rank, const std::string& text) noexcept {
   try {
-    formats::AtomicFile out(failure_path(directory, rank));
-    out.write(text);
-    out.commit();
+    formats::replace_file(failure_path(directory, rank), text);
   } catch (const std::exception&) {
     // The disk may be full. Rank 0 receives the error with the next call of all ranks.
   }
@@ -276,10 +270,7 @@ std::vector<ShardReport> await_reports(const fs::path& directory, int world_size
       continue;
     }
     if (fs::exists(failure_path(directory, rank), missing)) {
-      const formats::InputFile file(failure_path(directory, rank));
-      std::string text(static_cast<std::size_t>(file.size()), '\0');
-      file.read(0, std::as_writable_bytes(std::span(text)));
-      throw CheckpointError(concat("rank ", rank, ": ", text));
+      throw CheckpointError(concat("rank ", rank, ": ", formats::InputFile(failure_path(directory, rank)).text()));
     }
     if (const std::string reason = gives_up(); !reason.empty()) {
       throw CheckpointError(reason);
@@ -359,9 +350,7 @@ DcpManifest complete_checkpoint(const fs::path& directory, std::vector<ShardRepo
   manifest.files.push_back({kValuesFile, file.size(), hash});
 
   const std::string metadata = formats::write_dcp_metadata(entries);
-  formats::AtomicFile metadata_file(directory / formats::dcp_metadata_name);
-  metadata_file.write(metadata);
-  metadata_file.commit();
+  formats::replace_file(directory / formats::dcp_metadata_name, metadata);
   manifest.files.push_back(
       {std::string(formats::dcp_metadata_name), metadata.size(), formats::hash128(std::as_bytes(std::span(metadata)))});
 
@@ -373,9 +362,7 @@ DcpManifest complete_checkpoint(const fs::path& directory, std::vector<ShardRepo
   }
   manifest.result = result_of(values);
   remove_reports(directory, static_cast<int>(reports.size()));
-  formats::AtomicFile manifest_file(directory / formats::dcp_manifest_name);
-  manifest_file.write(formats::write_dcp_manifest(manifest));
-  manifest_file.commit();
+  formats::replace_file(directory / formats::dcp_manifest_name, formats::write_dcp_manifest(manifest));
   return manifest;
 }
 

@@ -24,16 +24,9 @@ constexpr auto where = "checkpoint.read";
 constexpr std::array<std::string_view, 4> known_files = {"model.safetensors", "model.safetensors.index.json",
                                                          "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
-std::string read_whole(const fs::path& path) {
-  const formats::InputFile file(path);
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 formats::RecordTree parse_index(const fs::path& path) {
   try {
-    return formats::parse_json(read_whole(path), concat("index ", quote(path.string())));
+    return formats::parse_json(formats::InputFile(path).text(), concat("index ", quote(path.string())));
   } catch (const DataError& error) {
     const std::string_view text = error.what();
     fail<CheckpointError>(where, text.substr(text.find("] ") + 2));
@@ -85,9 +78,7 @@ fs::path weights_in(const fs::path& directory) {
 
 bool is_shard_index(const fs::path& path) {
   const formats::InputFile file(path);
-  std::array<char, 1> first = {};
-  file.read(0, std::as_writable_bytes(std::span(first).first(std::min<std::size_t>(file.size(), 1))));
-  return first[0] == '{' && !formats::is_safetensors(path);
+  return file.text(0, std::min<std::uint64_t>(file.size(), 1)) == "{" && !formats::is_safetensors(path);
 }
 
 State load_shards(const fs::path& index) {

@@ -9,14 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 
-#include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
 
 #include <core/signal_mask.hpp>
 #include <formats/side_thread.hpp>
-#include <formats/system_error.hpp>
-#include <formats/temporary_name.hpp>
 
 namespace danling::inline v0::formats {
 namespace {
@@ -29,19 +27,27 @@ constexpr std::size_t kPiece = std::size_t{1} << 23;
 constexpr std::size_t kCopyPiece = std::size_t{1} << 20;
 constexpr std::uint64_t kPage = std::uint64_t{1} << 16;  // the largest page size in use
 
+// Separates the final name from the unique suffix of a temporary name.
+constexpr std::string_view kTemporaryMark = ".tmp-";
+
+std::filesystem::path directory_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)), owner_(::getpid()) {
+AtomicFile::AtomicFile(std::filesystem::path target, FileErrors errors)
+    : target_(std::move(target)), errors_(std::move(errors)), owner_(::getpid()) {
   static std::atomic<unsigned> counter{0};
   for (;;) {
     temporary_ = directory_of(target_) /
-                 concat(".", target_.filename().string(), temporary_mark, owner_, "-", counter.fetch_add(1));
+                 concat(".", target_.filename().string(), kTemporaryMark, owner_, "-", counter.fetch_add(1));
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno == EEXIST) {
       continue;
     }
     if (descriptor_ < 0) {
-      fail_system("checkpoint.write", "create", target_, errno);
+      errors_.fail_system("create", target_, errno);
     }
     // The lock ends when the descriptor closes, also in a crash. So remove_stale_temporaries detects dead writers.
     ::flock(descriptor_, LOCK_EX | LOCK_NB);
@@ -70,14 +76,17 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::check_system(int error, std::string_view what) {
   if (error != 0) {
     failed_ = true;
-    fail_system("checkpoint.write", what, target_, error);
+    errors_.fail_system(what, target_, error);
   }
 }
 
 void AtomicFile::begin_write(std::size_t bytes) {
-  check<CheckpointError>(!finished_, "checkpoint.write", "expected no more bytes after finish, got ", bytes);
-  check<CheckpointError>(!failed_, "checkpoint.write", "expected no call after an error, got one (file ",
-                         quote(target_.string()), ")");
+  if (finished_) {
+    errors_.fail("expected no more bytes after finish, got ", bytes);
+  }
+  if (failed_) {
+    errors_.fail("expected no call after an error, got one (file ", quote(target_.string()), ")");
+  }
   size_ += bytes;
 }
 
@@ -108,7 +117,8 @@ void AtomicFile::write(std::span<const std::byte> bytes, const std::function<voi
 }
 
 void AtomicFile::write(const InputFile& source) {
-  if (size_ == 0 && source.size() > 0 && source.begin_ == 0 && ::ioctl(descriptor_, FICLONE, source.descriptor_) == 0) {
+  if (size_ == 0 && source.size() > 0 && source.begin_ == 0 &&
+      ::ioctl(descriptor_, FICLONE, source.descriptor()) == 0) {
     begin_write(static_cast<std::size_t>(source.size()));
     ::lseek(descriptor_, 0, SEEK_END);  // later appends follow the cloned content
     return;
@@ -124,9 +134,10 @@ void AtomicFile::write(const InputFile& source) {
 
 void AtomicFile::rewrite(std::uint64_t offset, std::string_view text) {
   begin_write(0);
-  check<CheckpointError>(offset <= size_ && text.size() <= size_ - offset, "checkpoint.write",
-                         "expected to replace bytes that were written, got ", text.size(), " bytes at offset ", offset,
-                         " of ", size_, " (file ", quote(target_.string()), ")");
+  if (offset > size_ || text.size() > size_ - offset) {
+    errors_.fail("expected to replace bytes that were written, got ", text.size(), " bytes at offset ", offset, " of ",
+                 size_, " (file ", quote(target_.string()), ")");
+  }
   flush();
   while (!text.empty()) {
     const ssize_t done = ::pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(offset));
@@ -186,8 +197,10 @@ void AtomicFile::finish() {
     check_system(errno, "examine");
   }
   failed_ = static_cast<std::uint64_t>(status.st_size) != size_;
-  check<CheckpointError>(!failed_, "checkpoint.write", "expected ", size_, " bytes on disk, got ",
-                         static_cast<std::uint64_t>(status.st_size), " (file ", quote(target_.string()), ")");
+  if (failed_) {
+    errors_.fail("expected ", size_, " bytes on disk, got ", static_cast<std::uint64_t>(status.st_size), " (file ",
+                 quote(target_.string()), ")");
+  }
   finished_ = true;
 }
 
@@ -197,7 +210,90 @@ void AtomicFile::commit() {
     check_system(errno, "rename the new file to");
   }
   committed_ = true;
-  sync_directory(directory_of(target_));
+  sync_directory(directory_of(target_), errors_);
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view text, const FileErrors& errors) {
+  AtomicFile file(path, errors);
+  file.write(text);
+  file.commit();
+}
+
+void replace_directory(const std::filesystem::path& made, const std::filesystem::path& place,
+                       const FileErrors& errors) {
+  std::error_code ignored;
+  if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+    std::filesystem::remove_all(made, ignored);
+    return;
+  }
+  // Without an exchange: keeps the old directory under another name until the new one has its name.
+  const auto old = directory_of(place) / concat(".", place.filename().string(), kTemporaryMark, "old");
+  std::filesystem::remove_all(old, ignored);
+  const bool moved = ::rename(place.c_str(), old.c_str()) == 0;
+  if ((!moved && errno != ENOENT) || ::rename(made.c_str(), place.c_str()) != 0) {
+    const int error = errno;
+    if (moved) {
+      ::rename(old.c_str(), place.c_str());
+    }
+    errors.fail_system("rename the new directory to", place, error);
+  }
+  std::filesystem::remove_all(old, ignored);
+}
+
+void sync_directory(const std::filesystem::path& directory, const FileErrors& errors) {
+  const danling::detail::Descriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // A directory may be writable but not readable. Some file systems cannot sync a directory.
+  if (file.get() < 0 ? errno != EACCES : ::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
+    errors.fail_system("sync the directory", directory, errno);
+  }
+}
+
+void sync_file(const std::filesystem::path& path, const FileErrors& errors) {
+  const danling::detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 ? errno != ENOENT : ::fdatasync(file.get()) != 0) {
+    errors.fail_system("sync", path, errno);
+  }
+}
+
+PendingAlias::PendingAlias(const std::filesystem::path& existing, std::filesystem::path name)
+    : name_(std::move(name)),
+      link_(directory_of(name_) / concat(".", name_.filename().string(), kTemporaryMark, "link")) {
+  ::unlink(link_.c_str());  // left by a dead writer
+  if (::link(existing.c_str(), link_.c_str()) == 0) {
+    return;
+  }
+  copy_.emplace(name_);
+  copy_->write(InputFile(existing));
+  copy_->finish();
+}
+
+// Removes the temporary name in every case: rename() does nothing if both names are links to one file.
+PendingAlias::~PendingAlias() { ::unlink(link_.c_str()); }
+
+void PendingAlias::commit() {
+  if (copy_) {
+    copy_->commit();
+  } else if (::rename(link_.c_str(), name_.c_str()) != 0) {
+    write_errors().fail_system("rename the new file to", name_, errno);
+  }
+}
+
+std::vector<std::filesystem::path> remove_stale_temporaries(const std::filesystem::path& directory) noexcept {
+  std::vector<std::filesystem::path> removed;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (name.front() != '.' || name.find(kTemporaryMark) == std::string::npos || !entry->is_regular_file(ignored)) {
+      continue;
+    }
+    const danling::detail::Descriptor file(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 && ::unlink(entry->path().c_str()) == 0) {
+      removed.push_back(entry->path());
+    }
+  }
+  return removed;
 }
 
 }  // namespace danling::inline v0::formats

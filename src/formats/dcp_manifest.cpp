@@ -100,9 +100,7 @@ std::optional<DcpManifest> find_dcp_manifest(const std::filesystem::path& direct
   const InputFile file(path);
   check<CheckpointError>(file.size() <= kMaxManifest, "checkpoint.read", "expected a manifest of at most ",
                          kMaxManifest, " bytes, got ", file.size(), " (file ", quote(path.string()), ")");
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return read_dcp_manifest(text, concat("file ", quote(path.string())));
+  return read_dcp_manifest(file.text(), concat("file ", quote(path.string())));
 }
 
 }  // namespace danling::inline v0::formats

@@ -19,9 +19,7 @@ std::string read_whole(const std::filesystem::path& path, std::uint64_t most) {
   const InputFile file(path);
   check<CheckpointError>(file.size() <= most, "checkpoint.read", "expected at most ", most, " bytes, got ", file.size(),
                          " (file ", quote(path.string()), ")");
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  return file.text();
 }
 
 std::uint64_t elements_of(std::span<const std::int64_t> sizes) {
@@ -117,8 +115,7 @@ std::filesystem::path resolve_dcp(const std::filesystem::path& checkpoint) {
   const InputFile file(pointer);
   check<CheckpointError>(file.size() < 4096, "checkpoint.read", "expected the name of a directory, got ", file.size(),
                          " bytes (file ", quote(pointer.string()), ")");
-  std::string name(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(name)));
+  std::string name = file.text();
   name.erase(name.find_last_not_of(" \r\n\t") + 1);
   return name.empty() ? checkpoint : pointer.parent_path() / name;
 }

@@ -1,18 +1,11 @@
 #include <danling/formats/event_file.hpp>
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <danling/core/error.hpp>
 
-#include <core/removed_file.hpp>
-#include <core/signal_mask.hpp>
 #include <formats/little_endian.hpp>
 
 namespace danling::inline v0::formats {
@@ -121,11 +114,6 @@ EventHead parse_head(std::string_view message) {
   return out;
 }
 
-[[noreturn]] void fail_write(const std::filesystem::path& path, int reason) {
-  fail("event_file.write", "expected to write ", path.string(), ", got ", quote(std::strerror(reason)),
-       reason == ENOSPC || reason == EDQUOT ? "; free some space" : "");
-}
-
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes) {
@@ -144,46 +132,38 @@ void append_tfrecord(std::string& out, std::string_view message) {
   put_little(out, masked_crc(message));
 }
 
-EventFileReader::EventFileReader(std::filesystem::path path) : path_(std::move(path)), file_(path_, std::ios::binary) {
-  std::error_code error;
-  size_ = std::filesystem::file_size(path_, error);
-  check<DataError>(file_.good() && !error, "event_file.read", "expected an event file to read, got ",
-                   quote(path_.string()));
+EventFileReader::EventFileReader(std::filesystem::path path)
+    : file_(std::move(path), FileErrors::of<DataError>("event_file.read")) {}
+
+// Returns a part of the file, valid until the next call; reads ahead.
+std::string_view EventFileReader::bytes(std::uint64_t offset, std::uint64_t count) {
+  constexpr std::uint64_t piece = std::uint64_t{1} << 16;
+  if (offset < begin_ || offset + count > begin_ + buffer_.size()) {
+    buffer_ = file_.text(offset, std::min(std::max(count, piece), file_.size() - offset));
+    begin_ = offset;
+  }
+  return std::string_view(buffer_).substr(static_cast<std::size_t>(offset - begin_), static_cast<std::size_t>(count));
 }
 
 std::optional<std::string_view> EventFileReader::next() {
-  const std::uint64_t left = size_ - offset_;
+  const std::uint64_t left = file_.size() - offset_;
   if (left < frame_size) {
     return {};
   }
-  record_.resize(head_size);
-  if (position_ != offset_) {  // seek only if needed: it discards the stream's buffer
-    file_.clear();
-    file_.seekg(static_cast<std::streamoff>(offset_));
-  }
-  position_ = size_;  // forces a seek if the record cannot be read completely
-  file_.read(record_.data(), static_cast<std::streamsize>(record_.size()));
-  if (!file_) {
-    return {};
-  }
-  const auto length = get_little<std::uint64_t>(record_, 0);
-  check<DataError>(get_little<std::uint32_t>(record_, 8) == masked_crc(std::string_view(record_).substr(0, 8)),
-                   "event_file.read", "expected the length of a record at byte ", offset_, " of ", path_.string(),
+  const std::string_view head = bytes(offset_, head_size);
+  const auto length = get_little<std::uint64_t>(head, 0);
+  check<DataError>(get_little<std::uint32_t>(head, 8) == masked_crc(head.substr(0, 8)), "event_file.read",
+                   "expected the length of a record at byte ", offset_, " of ", file_.path().string(),
                    ", got other bytes; the file is damaged");
   if (length > left - frame_size) {
     return {};
   }
-  record_.resize(static_cast<std::size_t>(length) + sizeof(std::uint32_t));
-  file_.read(record_.data(), static_cast<std::streamsize>(record_.size()));
-  if (!file_) {
-    return {};
-  }
-  const std::string_view message = std::string_view(record_).substr(0, static_cast<std::size_t>(length));
-  check<DataError>(get_little<std::uint32_t>(record_, message.size()) == masked_crc(message), "event_file.read",
-                   "expected the record at byte ", offset_, " of ", path_.string(),
+  const std::string_view record = bytes(offset_ + head_size, length + sizeof(std::uint32_t));
+  const std::string_view message = record.substr(0, static_cast<std::size_t>(length));
+  check<DataError>(get_little<std::uint32_t>(record, message.size()) == masked_crc(message), "event_file.read",
+                   "expected the record at byte ", offset_, " of ", file_.path().string(),
                    " to have its checksum, got another; the file is damaged");
   offset_ += frame_size + length;
-  position_ = offset_;
   return message;
 }
 
@@ -197,55 +177,9 @@ std::optional<EventHead> EventFileReader::next_event() {
     return parse_head(*message);
   } catch (const DataError& error) {
     offset_ = begin;
-    fail<DataError>("event_file.read", "expected an Event in the record at byte ", begin, " of ", path_.string(), ": ",
-                    error.what());
+    fail<DataError>("event_file.read", "expected an Event in the record at byte ", begin, " of ", file_.path().string(),
+                    ": ", error.what());
   }
-}
-
-EventFileWriter::EventFileWriter(std::filesystem::path path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-  if (file_ < 0) {
-    fail_write(path_, errno);
-  }
-}
-
-EventFileWriter::~EventFileWriter() { ::close(file_); }
-
-void EventFileWriter::append(std::string_view records) {
-  int reason = detail::restore_removed(file_, path_);
-  if (reason == ENOENT) {
-    std::error_code ignored;
-    std::filesystem::create_directories(path_.parent_path(), ignored);
-    reason = detail::restore_removed(file_, path_);
-  }
-  if (reason == 0) {
-    reason = write(records);
-  }
-  if (reason != 0) {
-    fail_write(path_, reason);
-  }
-}
-
-int EventFileWriter::write(std::string_view records) noexcept {
-  if (torn_ && ::ftruncate(file_, static_cast<off_t>(size_)) != 0) {
-    return errno;
-  }
-  torn_ = false;
-  const detail::FileSizeSignalMask quiet;
-  std::size_t done = 0;
-  // One write, unless the disk is full: then a second write returns the reason.
-  while (done < records.size()) {
-    const ssize_t written = ::write(file_, records.data() + done, records.size() - done);
-    if (written > 0) {
-      done += static_cast<std::size_t>(written);
-    } else if (written == 0 || errno != EINTR) {
-      const int reason = written == 0 ? EIO : errno;
-      torn_ = done > 0 && ::ftruncate(file_, static_cast<off_t>(size_)) != 0;
-      return reason;
-    }
-  }
-  size_ += done;
-  return 0;
 }
 
 }  // namespace danling::inline v0::formats

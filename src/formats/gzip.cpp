@@ -6,8 +6,6 @@
 
 #include <zlib.h>
 
-#include <danling/core/error.hpp>
-
 namespace danling::inline v0::formats {
 
 std::string_view compression_of(std::string_view bytes) {
@@ -24,61 +22,60 @@ std::string_view compression_of(std::string_view bytes) {
   return bzip2 ? "bzip2" : std::string_view();
 }
 
-struct GzipReader::Stream {
+struct InflateReader::Stream {
   z_stream z{};
-  std::array<char, std::size_t{1} << 16> input;
+  std::array<std::byte, std::size_t{1} << 16> input;
 };
 
-GzipReader::GzipReader(const DataFile& file) : file_(file), stream_(std::make_unique<Stream>()) {
-  constexpr int gzip_only = 16 + MAX_WBITS;
-  check<DataError>(inflateInit2(&stream_->z, gzip_only) == Z_OK, file_.where(),
-                   "expected memory for decompression, got none");
+InflateReader::InflateReader(const InputFile& file, Format format, std::uint64_t begin, std::uint64_t end)
+    : file_(file), format_(format), offset_(begin), end_(end), stream_(std::make_unique<Stream>()) {
+  const int window = format == Format::gzip ? 16 + MAX_WBITS : -MAX_WBITS;
+  if (inflateInit2(&stream_->z, window) != Z_OK) {
+    file.errors().fail("expected memory for decompression, got none");
+  }
 }
 
-GzipReader::~GzipReader() { inflateEnd(&stream_->z); }
+InflateReader::~InflateReader() { inflateEnd(&stream_->z); }
 
-std::size_t GzipReader::read(char* out, std::size_t count) {
+std::size_t InflateReader::read(std::span<std::byte> out) {
   z_stream& z = stream_->z;
   std::size_t done = 0;
-  while (done < count && !at_end_) {
+  while (done < out.size() && !at_end_ && !cut_off_ && damage_.empty()) {
     refill();
-    const std::size_t room = std::min(count - done, std::size_t{1} << 30);
-    z.next_out = reinterpret_cast<Bytef*>(out + done);
+    const std::size_t room = std::min(out.size() - done, std::size_t{1} << 30);
+    z.next_out = reinterpret_cast<Bytef*>(out.data() + done);
     z.avail_out = static_cast<uInt>(room);
     const int status = inflate(&z, Z_NO_FLUSH);
     done += room - z.avail_out;
     if (status == Z_STREAM_END) {
       next_member();
-    } else if (status != Z_OK && !(status == Z_BUF_ERROR && z.avail_out == 0)) {
-      if (status == Z_BUF_ERROR) {
-        cut_off_ = true;  // the file ended inside a member
-        break;
-      }
-      fail<DataError>(file_.where(), "expected sound gzip data, got ",
-                      z.msg != nullptr ? z.msg : "data that cannot be decompressed", " after ", total_ + done,
-                      " bytes (file ", quote(file_.path().string()), ", damaged)");
+    } else if (status == Z_BUF_ERROR) {
+      cut_off_ = z.avail_out > 0;
+    } else if (status != Z_OK) {
+      damage_ = z.msg != nullptr ? z.msg : "data that cannot be decompressed";
     }
   }
   total_ += done;
   return done;
 }
 
-// Deflate's maximum ratio is 1032.
-std::uint64_t GzipReader::limit() const { return file_.size() * 1032 + 1032; }
-
-void GzipReader::refill() {
+void InflateReader::refill() {
   z_stream& z = stream_->z;
   if (z.avail_in == 0) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(file_.size() - offset_, stream_->input.size()));
-    file_.read(offset_, {stream_->input.data(), count});
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(end_ - offset_, stream_->input.size()));
+    file_.read(offset_, std::span(stream_->input).first(count));
     offset_ += count;
     z.next_in = reinterpret_cast<Bytef*>(stream_->input.data());
     z.avail_in = static_cast<uInt>(count);
   }
 }
 
-// Skips zeros between members, as Python's gzip does: some media pad blocks with them.
-void GzipReader::next_member() {
+// Skips zeros between gzip members, as Python's gzip does: some media pad blocks with them.
+void InflateReader::next_member() {
+  if (format_ == Format::raw) {
+    at_end_ = true;
+    return;
+  }
   refill();
   for (z_stream& z = stream_->z; z.avail_in > 0 && *z.next_in == 0; refill()) {
     ++z.next_in;
@@ -90,18 +87,46 @@ void GzipReader::next_member() {
   }
 }
 
-std::string read_gzip(const DataFile& file) {
-  GzipReader reader(file);
+ContentReader::ContentReader(const InputFile& file)
+    : file_(file), compression_(compression_of(file.text(0, std::min<std::uint64_t>(file.size(), 6)))) {
+  if (compression_ == "gzip") {
+    gzip_.emplace(file, InflateReader::Format::gzip, 0, file.size());
+  }
+}
+
+std::size_t ContentReader::read(std::span<std::byte> out) {
+  if (gzip_) {
+    return gzip_->read(out);
+  }
+  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), file_.size() - offset_));
+  file_.read(offset_, out.first(count));
+  offset_ += count;
+  return count;
+}
+
+void ContentReader::check_sound() const {
+  if (!damage().empty()) {
+    file_.errors().fail("expected sound gzip data, got ", damage(), " after ", gzip_->total(), " bytes (file ",
+                        quote(file_.path().string()), ", damaged)");
+  }
+}
+
+std::uint64_t ContentReader::limit() const { return gzip_ ? (file_.size() + 1) * max_deflate_ratio : file_.size(); }
+
+std::string read_gzip(const InputFile& file) {
+  ContentReader reader(file);
   std::string out;
   std::size_t size = 0;
   do {
     out.resize(
         static_cast<std::size_t>(std::min<std::uint64_t>(std::max<std::uint64_t>(2 * size, 1 << 16), reader.limit())));
-    size += reader.read(out.data() + size, out.size() - size);
-  } while (size == out.size());
-  check<DataError>(!reader.cut_off(), file.where(),
-                   "expected gzip data with its checksum, got the end of the file after ", size, " bytes (file ",
-                   quote(file.path().string()), ", truncated)");
+    size += reader.read(std::as_writable_bytes(std::span(out).subspan(size)));
+  } while (size == out.size() && size < reader.limit());
+  reader.check_sound();
+  if (reader.cut_off()) {
+    file.errors().fail("expected gzip data with its checksum, got the end of the file after ", size, " bytes (file ",
+                       quote(file.path().string()), ", truncated)");
+  }
   out.resize(size);
   out.shrink_to_fit();
   return out;

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <optional>
 #include <span>
 #include <string_view>
 
 #include <danling/core/error.hpp>
 
-#include <formats/data_file.hpp>
 #include <formats/gzip.hpp>
 
 namespace danling::inline v0::formats {
@@ -21,33 +19,20 @@ constexpr std::size_t chunk = std::size_t{1} << 16;
 /// The content of a file, decompressed if it is gzip'd.
 class Content {
  public:
-  explicit Content(const std::filesystem::path& path) : file_(path, "data.idx") {
-    std::array<char, 6> first{};
-    file_.read(0,
-               std::span(first).first(static_cast<std::size_t>(std::min<std::uint64_t>(file_.size(), first.size()))));
-    const std::string_view compression = compression_of({first.data(), first.size()});
-    if (compression == "gzip") {
-      gzip_.emplace(file_);
-    } else if (!compression.empty()) {
+  explicit Content(const std::filesystem::path& path) : file_(path, FileErrors::of<DataError>("data.idx")) {
+    if (const auto compression = reader_.compression(); !compression.empty() && compression != "gzip") {
       refuse("not IDX", "expected an IDX file, plain or compressed by gzip, got ", compression);
     }
   }
 
-  /// Reads up to `count` further bytes; fewer only at the end.
-  std::size_t read(std::uint8_t* out, std::size_t count) {
-    auto* const to = reinterpret_cast<char*>(out);
-    if (gzip_) {
-      return gzip_->read(to, count);
-    }
-    const auto got = static_cast<std::size_t>(std::min<std::uint64_t>(count, file_.size() - offset_));
-    file_.read(offset_, {to, got});
-    offset_ += got;
+  /// Reads further bytes; fewer than `out` only at the end.
+  std::size_t read(std::span<std::uint8_t> out) {
+    const std::size_t got = reader_.read(std::as_writable_bytes(out));
+    reader_.check_sound();
     return got;
   }
-  /// Upper bound of the content's size.
-  std::uint64_t limit() const { return gzip_ ? gzip_->limit() : file_.size(); }
-  /// True if the content ended before its checksum.
-  bool cut_off() const { return gzip_ && gzip_->cut_off(); }
+  std::uint64_t limit() const { return reader_.limit(); }
+  bool cut_off() const { return reader_.cut_off(); }
 
   /// Throws `[data.idx] parts... (file 'x', why)`.
   template <class... Parts>
@@ -56,9 +41,8 @@ class Content {
   }
 
  private:
-  DataFile file_;
-  std::optional<GzipReader> gzip_;
-  std::uint64_t offset_ = 0;
+  InputFile file_;
+  ContentReader reader_{file_};
 };
 
 bool is_type(std::uint8_t code) { return code == 0x08 || code == 0x09 || (code >= 0x0b && code <= 0x0e); }
@@ -137,7 +121,7 @@ std::int64_t width(IdxType type) {
 IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options) {
   Content content(path);
   std::array<std::uint8_t, 4> head{};
-  std::size_t got = content.read(head.data(), head.size());
+  std::size_t got = content.read(head);
   if (got < head.size()) {
     content.refuse("truncated", "expected an IDX header, got ", got, got == 1 ? " byte" : " bytes");
   }
@@ -160,7 +144,7 @@ IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options) 
   array.type = static_cast<IdxType>(head[2]);
   for (int i = 0; i < head[3]; ++i) {
     std::array<std::uint8_t, 4> dim{};
-    if (content.read(dim.data(), dim.size()) < dim.size()) {
+    if (content.read(dim) < dim.size()) {
       content.refuse("truncated", "expected a header with ", int{head[3]}, " dimensions, got ", i);
     }
     array.dims.push_back(std::int64_t{dim[0]} << 24 | std::int64_t{dim[1]} << 16 | std::int64_t{dim[2]} << 8 | dim[3]);
@@ -172,14 +156,14 @@ IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options) 
     const std::size_t before = array.bytes.size();
     const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(claimed - before, chunk * 16));
     array.bytes.resize(before + wanted);
-    got = content.read(array.bytes.data() + before, wanted);
+    got = content.read(std::span(array.bytes).subspan(before));
     if (got < wanted) {
       content.refuse("truncated", "expected ", describe(array), ", got ", before + got, " bytes");
     }
   }
   // Makes the decompressor verify its checksum.
   std::uint8_t beyond = 0;
-  if (content.read(&beyond, 1) != 0) {
+  if (content.read(std::span(&beyond, 1)) != 0) {
     content.refuse("trailing bytes", "expected ", describe(array), ", got more than ", claimed, " bytes");
   }
   if (content.cut_off()) {

@@ -31,18 +31,14 @@ std::string read_header(const InputFile& file) {
   if (file.size() < prefix) {
     refuse("only ", file.size(), " bytes");
   }
-  std::string length(prefix, '\0');
-  file.read(0, std::as_writable_bytes(std::span(length)));
-  const auto size = get_little<std::uint64_t>(length, 0);
+  const auto size = get_little<std::uint64_t>(file.text(0, prefix), 0);
   if (size > file.size() - prefix) {
     refuse("a header of ", size, " bytes in a file of ", file.size());
   }
   if (size > max_safetensors_header) {
     refuse("a header of ", size, " bytes, more than the ", max_safetensors_header, " that are read");
   }
-  std::string header(static_cast<std::size_t>(size), '\0');
-  file.read(prefix, std::as_writable_bytes(std::span(header)));
-  return header;
+  return file.text(prefix, size);
 }
 
 // Checks `entries` and computes their sizes in bytes.
@@ -160,12 +156,12 @@ void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entrie
 bool is_safetensors(const std::filesystem::path& path) {
   const InputFile file(path);
   // In a zip archive this byte is the compression method, which is never '{'.
-  std::string start(sizeof(std::uint64_t) + 1, '\0');
-  if (file.size() < start.size()) {
+  char byte = 0;
+  if (file.size() <= sizeof(std::uint64_t)) {
     return false;
   }
-  file.read(0, std::as_writable_bytes(std::span(start)));
-  return start.back() == '{';
+  file.read(sizeof(std::uint64_t), std::span(&byte, 1));
+  return byte == '{';
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) try : file_(path) {

@@ -7,7 +7,6 @@
 
 #include <danling/core/error.hpp>
 
-#include <formats/data_file.hpp>
 #include <formats/gzip.hpp>
 
 namespace danling::inline v0::formats {
@@ -45,7 +44,7 @@ struct Extension {
 /// State of one call of `next`; messages use the current position.
 class Scan {
  public:
-  Scan(const DataFile& file, std::uint64_t offset) : file_(file), offset_(offset) {}
+  Scan(const InputFile& file, std::uint64_t offset) : file_(file), offset_(offset) {}
 
   std::optional<TarMember> run() {
     const std::uint64_t begin = offset_;
@@ -94,7 +93,7 @@ class Scan {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    fail<DataError>(file_.where(), what, " (file ", quote(file_.path().string()), ", offset ", offset_, ")");
+    fail<DataError>(file_.errors().where(), what, " (file ", quote(file_.path().string()), ", offset ", offset_, ")");
   }
 
   static bool is_zero(std::string_view bytes) {
@@ -299,19 +298,18 @@ class Scan {
     }
   }
 
-  const DataFile& file_;
+  const InputFile& file_;
   std::uint64_t offset_;
   Block block_{};
 };
 
 }  // namespace
 
-TarArchive::TarArchive(std::filesystem::path path) : file_(std::make_unique<DataFile>(std::move(path), "formats.tar")) {
+TarArchive::TarArchive(std::filesystem::path path)
+    : file_(std::make_unique<InputFile>(std::move(path), FileErrors::of<DataError>("formats.tar"))) {
   check<DataError>(file_->size() > 0, "formats.tar", "expected a TAR archive, got an empty file (file ",
                    quote(file_->path().string()), ")");
-  std::string begin(static_cast<std::size_t>(std::min<std::uint64_t>(file_->size(), 8)), '\0');
-  file_->read(0, begin);
-  const std::string_view compression = compression_of(begin);
+  const std::string_view compression = compression_of(file_->text(0, std::min<std::uint64_t>(file_->size(), 8)));
   check<DataError>(compression.empty(), "formats.tar", "expected a plain TAR archive, got one compressed by ",
                    compression, ", in which no position can be sought: decompress it first (file ",
                    quote(file_->path().string()), ")");
@@ -324,15 +322,7 @@ std::uint64_t TarArchive::size() const { return file_->size(); }
 
 std::optional<TarMember> TarArchive::next(std::uint64_t offset) const { return Scan(*file_, offset).run(); }
 
-std::string TarArchive::read(const TarMember& member) const {
-  // Checked before the allocation, since the member may belong to another file.
-  check<DataError>(member.offset <= size() && member.size <= size() - member.offset, "formats.tar", "expected ",
-                   member.size, " bytes at offset ", member.offset, ", got a file of ", size(), " bytes (file ",
-                   quote(path().string()), ")");
-  std::string out(static_cast<std::size_t>(member.size), '\0');
-  file_->read(member.offset, out);
-  return out;
-}
+std::string TarArchive::read(const TarMember& member) const { return file_->text(member.offset, member.size); }
 
 void TarArchive::prefetch(std::uint64_t offset, std::uint64_t count) const { file_->prefetch(offset, count); }
 

@@ -17,9 +17,9 @@ TextFile::TextFile(std::filesystem::path path, std::string_view where, Encoding 
   text_ = mapped_->text();
   const std::string_view compression = compression_of(text_);
   if (compression == "gzip") {
-    mapped_.reset();
-    content_ = read_gzip(DataFile(path_, where));
+    content_ = read_gzip(*mapped_);
     text_ = content_;
+    mapped_.reset();
   } else if (!compression.empty()) {
     fail<DataError>(where, "expected text, plain or compressed by gzip, got ", compression,
                     ": decompress it first (file ", quote(path_.string()), ")");

@@ -1,18 +1,16 @@
 #include <formats/trace_events.hpp>
 
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <istream>
-#include <memory>
+#include <span>
 #include <streambuf>
-#include <system_error>
 
 #include <nlohmann/json.hpp>
-#include <zlib.h>
 
 #include <danling/core/error.hpp>
+
+#include <formats/gzip.hpp>
 
 namespace danling::inline v0::formats {
 
@@ -28,36 +26,24 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Reads a file, plain or gzip'd, by zlib.
-class FileBuffer : public std::streambuf {
+/// The content of a file, plain or gzip'd, for the parser.
+class ContentBuffer : public std::streambuf {
  public:
-  explicit FileBuffer(const std::filesystem::path& path) : file_(::gzopen(path.c_str(), "rbe"), &::gzclose) {
-    check<DataError>(file_ != nullptr && std::filesystem::is_regular_file(path), "trace.read",
-                     "expected a readable file, got ", quote(path.string()), ": ",
-                     file_ == nullptr ? std::generic_category().message(errno) : "it is not a regular file");
-    ::gzbuffer(file_.get(), 1U << 18U);
-  }
+  explicit ContentBuffer(const InputFile& file) : reader_(file) {}
 
   /// The reason why reading ended early; empty at the end of the file.
-  const std::string& failure() const { return failure_; }
+  std::string_view failure() const { return reader_.cut_off() ? "unexpected end of file" : reader_.damage(); }
 
  protected:
   int_type underflow() override {
-    const int count = ::gzread(file_.get(), piece_.data(), static_cast<unsigned>(piece_.size()));
-    int code = Z_OK;
-    const char* const text = ::gzerror(file_.get(), &code);
-    if (count <= 0) {
-      failure_ = code == Z_OK || code == Z_STREAM_END ? "" : code == Z_ERRNO ? std::strerror(errno) : text;
-      return traits_type::eof();
-    }
+    const std::size_t count = reader_.read(std::as_writable_bytes(std::span(piece_)));
     setg(piece_.data(), piece_.data(), piece_.data() + count);
-    return traits_type::to_int_type(piece_.front());
+    return count == 0 ? traits_type::eof() : traits_type::to_int_type(piece_.front());
   }
 
  private:
-  std::unique_ptr<gzFile_s, int (*)(gzFile)> file_;
+  ContentReader reader_;
   std::array<char, 1U << 18U> piece_{};
-  std::string failure_;
 };
 
 /// Receives the values of a trace, which is an object with a list `traceEvents`, or only the list.
@@ -288,7 +274,8 @@ void EventReader::add() {
 
 TraceEvents read_trace_events(const std::filesystem::path& path, bool by_shape) {
   TraceEvents out;
-  FileBuffer buffer(path);
+  const InputFile file(path, FileErrors::of<DataError>("trace.read"));
+  ContentBuffer buffer(file);
   std::istream text(&buffer);
   EventReader reader(out, by_shape);
   const bool whole = Json::sax_parse(text, &reader, Json::input_format_t::json, /*strict=*/false);

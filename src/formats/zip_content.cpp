@@ -1,23 +1,18 @@
 // ZipReader: reads and verifies the content of entries.
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
-
-#include <zlib.h>
 
 #include <danling/core/error.hpp>
 #include <danling/formats/detail/zip_reader.hpp>
+
+#include <formats/gzip.hpp>
 
 namespace danling::inline v0::formats {
 namespace {
 
 // Small enough to stay in the cache until its checksum is computed.
 constexpr std::size_t kContentPiece = std::size_t{1} << 18;
-
-struct InflateEnd {
-  void operator()(z_stream* stream) const { inflateEnd(stream); }
-};
 
 // Computes the XXH3-128 if a hash is given, else the CRC-32.
 class Verification {
@@ -67,35 +62,19 @@ void ZipReader::check_crc(const ZipEntry& entry, std::uint32_t got) const {
 
 template <class Take>
 void ZipReader::inflate(const ZipEntry& entry, Take take) const {
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.stored_size)));
-  std::vector<std::byte> inflated(kContentPiece);
-  z_stream state{};
-  check<CheckpointError>(inflateInit2(&state, -MAX_WBITS) == Z_OK, "checkpoint.read",
-                         "expected zlib to start, got no memory");
-  const std::unique_ptr<z_stream, InflateEnd> guard(&state);
-  int result = Z_OK;
+  InflateReader reader(file_, InflateReader::Format::raw, entry.data_offset, entry.data_offset + entry.stored_size);
+  std::vector<std::byte> piece(kContentPiece);
   std::uint64_t produced = 0;
-  for (std::uint64_t done = 0; done < entry.stored_size && result == Z_OK;) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.stored_size - done));
-    file_.read(entry.data_offset + done, std::span(piece).first(count));
-    done += count;
-    state.next_in = reinterpret_cast<Bytef*>(piece.data());
-    state.avail_in = static_cast<uInt>(count);
-    do {
-      state.next_out = reinterpret_cast<Bytef*>(inflated.data());
-      state.avail_out = static_cast<uInt>(inflated.size());
-      result = ::inflate(&state, Z_NO_FLUSH);
-      if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
-        fail(entry, "expected deflated data, got damaged data");
-      }
-      const auto bytes = std::span<const std::byte>(inflated).first(inflated.size() - state.avail_out);
-      if (bytes.size() > entry.size - produced) {
-        fail(entry, concat("expected ", entry.size, " bytes, got more"));
-      }
-      take(produced, bytes);
-      produced += bytes.size();
-    } while (result == Z_OK && state.avail_out == 0);
-    result = result == Z_BUF_ERROR ? Z_OK : result;
+  for (std::size_t count = piece.size(); count == piece.size();) {
+    count = reader.read(piece);
+    if (!reader.damage().empty()) {
+      fail(entry, "expected deflated data, got damaged data");
+    }
+    if (count > entry.size - produced) {
+      fail(entry, concat("expected ", entry.size, " bytes, got more"));
+    }
+    take(produced, std::span<const std::byte>(piece).first(count));
+    produced += count;
   }
   if (produced != entry.size) {
     fail(entry, concat("expected ", entry.size, " bytes, got ", produced));

@@ -4,6 +4,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <formats/gzip.hpp>
 #include <formats/little_endian.hpp>
 #include <formats/zip_layout.hpp>
 
@@ -11,16 +12,9 @@ namespace danling::inline v0::formats {
 namespace {
 
 constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;  // three million entries
-constexpr std::uint64_t kMaxRatio = 1032;                        // deflate's maximum ratio
 
 // The pickled number 0x1950a86a20f9469cfc6c, with which files of torch.save before PyTorch 1.6 begin.
 constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
-
-std::string read_text(const InputFile& file, std::uint64_t offset, std::uint64_t size) {
-  std::string out(static_cast<std::size_t>(size), '\0');
-  file.read(offset, std::as_writable_bytes(std::span(out)));
-  return out;
-}
 
 // Replaces an escaped directory field by its value in the zip64 fields; returns false if they lack it.
 bool widen(std::uint64_t& value, std::string_view& zip64) {
@@ -87,7 +81,7 @@ void ZipReader::fail(const ZipEntry& entry, const std::string& reason) const {
 
 ZipReader::Directory ZipReader::find_directory() const {
   const std::uint64_t size = file_.size();
-  const std::string head = read_text(file_, 0, std::min<std::uint64_t>(size, kLegacyMagic.size()));
+  const std::string head = file_.text(0, std::min<std::uint64_t>(size, kLegacyMagic.size()));
   if (head == kLegacyMagic) {
     fail(
         "expected a PyTorch zip archive, got the format before PyTorch 1.6; convert it in Python with "
@@ -98,7 +92,7 @@ ZipReader::Directory ZipReader::find_directory() const {
   }
   // The end record is the last record; only a comment of at most 65,535 bytes may follow.
   const std::uint64_t tail_size = std::min<std::uint64_t>(size, zip::end_size + zip::escape16);
-  const std::string tail = read_text(file_, size - tail_size, tail_size);
+  const std::string tail = file_.text(size - tail_size, tail_size);
   std::size_t end = std::string::npos;
   for (std::size_t at = tail.size() >= zip::end_size ? tail.size() - zip::end_size + 1 : 0; at-- > 0;) {
     if (get_little<std::uint32_t>(tail, at) == zip::end_signature &&
@@ -117,13 +111,13 @@ ZipReader::Directory ZipReader::find_directory() const {
       get_little<std::uint32_t>(tail, end + 4) == 0 && get_little<std::uint16_t>(tail, end + 8) == out.count;
   std::uint64_t directory_end = end_offset;
   if (end_offset >= zip::locator64_size + zip::end64_size) {
-    const std::string locator = read_text(file_, end_offset - zip::locator64_size, zip::locator64_size);
+    const std::string locator = file_.text(end_offset - zip::locator64_size, zip::locator64_size);
     if (get_little<std::uint32_t>(locator, 0) == zip::locator64_signature) {
       directory_end = get_little<std::uint64_t>(locator, 8);
       if (directory_end > end_offset - zip::locator64_size - zip::end64_size) {
         fail(concat("expected the zip64 end record before offset ", end_offset, ", got offset ", directory_end));
       }
-      const std::string wide = read_text(file_, directory_end, zip::end64_size);
+      const std::string wide = file_.text(directory_end, zip::end64_size);
       const Directory narrow = out;
       out = {get_little<std::uint64_t>(wide, 48), get_little<std::uint64_t>(wide, 40),
              get_little<std::uint64_t>(wide, 32)};
@@ -152,7 +146,7 @@ void ZipReader::parse_directory(const Directory& directory) {
     fail(concat("expected at most ", directory.size / zip::central_size, " entries in ", directory.size,
                 " bytes of directory, got ", directory.count));
   }
-  const std::string text = read_text(file_, directory.offset, directory.size);
+  const std::string text = file_.text(directory.offset, directory.size);
   std::string_view rest = text;
   entries_.reserve(static_cast<std::size_t>(directory.count));
   for (std::uint64_t i = 0; i < directory.count; ++i) {
@@ -205,7 +199,7 @@ void ZipReader::locate(ZipEntry& entry, std::uint64_t limit) const {
   if (entry.header_offset > limit || limit - entry.header_offset < zip::local_size + entry.name.size()) {
     fail(entry, concat("expected the entry's header before offset ", limit, ", got offset ", entry.header_offset));
   }
-  const std::string header = read_text(file_, entry.header_offset, zip::local_size + entry.name.size());
+  const std::string header = file_.text(entry.header_offset, zip::local_size + entry.name.size());
   const std::uint64_t name_size = get_little<std::uint16_t>(header, 26);
   const bool described = (get_little<std::uint16_t>(header, 6) & zip::flag_descriptor) != 0;
   const bool sizes_agree =
@@ -227,7 +221,7 @@ void ZipReader::locate(ZipEntry& entry, std::uint64_t limit) const {
   if (!entry.deflated && entry.size != entry.stored_size) {
     fail(entry, concat("expected a stored entry of ", entry.stored_size, " bytes, got a claim of ", entry.size));
   }
-  if (entry.deflated && entry.size / kMaxRatio > entry.stored_size) {
+  if (entry.deflated && entry.size / max_deflate_ratio > entry.stored_size) {
     fail(entry, concat("expected ", entry.stored_size,
                        " deflated bytes to inflate to at most 1032 times as many, got a claim of ", entry.size));
   }

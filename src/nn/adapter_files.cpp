@@ -22,10 +22,7 @@ constexpr auto weights_name = "adapter_model.safetensors";
 constexpr auto peft_prefix = "base_model.model.";
 
 Json read_config(const std::filesystem::path& path) {
-  const formats::InputFile file(path);
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  Json out = Json::parse(text, /*callback=*/nullptr, /*allow_exceptions=*/false);
+  Json out = Json::parse(formats::InputFile(path).text(), /*callback=*/nullptr, /*allow_exceptions=*/false);
   check<CheckpointError>(out.is_object(), "nn.lora.load", "expected a JSON object in file ", quote(path.string()),
                          ", got ", out.is_discarded() ? "invalid JSON" : out.type_name());
   return out;
@@ -86,9 +83,7 @@ void LoraAdapters::save(const std::filesystem::path& directory) const {
                          error.message());
   formats::remove_stale_temporaries(directory);  // left by a process that died here
   save_safetensors(weights, directory / weights_name);
-  formats::AtomicFile file(directory / config_name);
-  file.write(config.dump(2) + "\n");
-  file.commit();
+  formats::replace_file(directory / config_name, config.dump(2) + "\n");
 }
 
 void LoraAdapters::save(const std::filesystem::path& directory, const State& weights) const {

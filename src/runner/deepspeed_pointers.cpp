@@ -32,9 +32,7 @@ fs::path deepspeed_pointer(const fs::path& directory, const std::string& name) {
 }
 
 void write_deepspeed_pointer(const fs::path& directory, const std::string& name, const std::string& tag) {
-  formats::AtomicFile file(deepspeed_pointer(directory, name));
-  file.write(tag);
-  file.commit();
+  formats::replace_file(deepspeed_pointer(directory, name), tag);
 }
 
 std::string read_deepspeed_pointer(const fs::path& pointer) {

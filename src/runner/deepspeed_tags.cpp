@@ -1,13 +1,10 @@
 // The directory of tagged checkpoints.
 #include <runner/deepspeed_tags.hpp>
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <system_error>
 #include <tuple>
@@ -29,42 +26,12 @@ constexpr auto tags_where = "deepspeed.checkpoint";
 constexpr const char* state_file = detail::deepspeed_state_file;
 constexpr const char* deepspeed_file = "mp_rank_00_model_states.pt";
 
-[[noreturn]] void fail_at(const char* what, const fs::path& path, int error) {
-  fail<CheckpointError>(tags_where, "expected to ", what, " ", quote(path.string()), ", got errno ", error, " (",
-                        std::generic_category().message(error), ")");
-}
+formats::FileErrors tag_errors() { return formats::FileErrors::of<CheckpointError>(tags_where); }
 
 std::int64_t modified_at(const fs::path& path) {
   struct stat status{};
   return ::stat(path.c_str(), &status) != 0 ? 0
                                             : status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec;
-}
-
-void sync_if_there(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  const int error = ::fdatasync(file) != 0 ? errno : 0;
-  ::close(file);
-  if (error != 0) fail_at("sync", path, error);
-}
-
-/// Renames a complete directory to its final name; replaces an existing one atomically if the file system can.
-void replace_directory(const fs::path& made, const fs::path& place) {
-  std::error_code error;
-  if (fs::exists(place, error)) {
-    if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
-      fs::remove_all(made, error);
-      return;
-    }
-    // Without an atomic exchange: keeps the old directory under another name until the new one has its name.
-    const fs::path old = place.parent_path() / concat(".", place.filename().string(), ".tmp-old");
-    fs::remove_all(old, error);
-    if (::rename(place.c_str(), old.c_str()) != 0) fail_at("rename", place, errno);
-    if (::rename(made.c_str(), place.c_str()) != 0) fail_at("rename", made, errno);
-    fs::remove_all(old, error);
-  } else if (::rename(made.c_str(), place.c_str()) != 0) {
-    fail_at("rename", made, errno);
-  }
 }
 
 /// Directories in `directory` that are not temporary.
@@ -114,7 +81,7 @@ void copy_tag(const fs::path& from, const fs::path& to) {
     }
   }
   formats::sync_directory(made);
-  replace_directory(made, to);
+  formats::replace_directory(made, to, tag_errors());
   formats::sync_directory(to.parent_path());
 }
 
@@ -187,9 +154,9 @@ void DeepSpeedTags::write(const TagPublication& what, const State& state) {
     yaml.commit();
     formats::sync_directory(made);
     if (!what.sync_first.empty()) {
-      sync_if_there(what.sync_first);
+      formats::sync_file(what.sync_first, tag_errors());
     }
-    replace_directory(made, directory_ / what.tag);
+    formats::replace_directory(made, directory_ / what.tag, tag_errors());
     formats::sync_directory(directory_);
   } catch (...) {
     fs::remove_all(made, error);
@@ -227,7 +194,7 @@ void DeepSpeedTags::prune(const TagPublication& what) {
   }
   for (const std::string& tag : old) {
     fs::remove_all(directory_ / tag, error);
-    if (error) fail_at("remove", directory_ / tag, error.value());
+    if (error) tag_errors().fail_system("remove", directory_ / tag, error.value());
     std::erase_if(history_, [&](const auto& entry) { return entry.name == tag; });
   }
 }

@@ -15,6 +15,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/core/signals.hpp>
+#include <danling/formats/file.hpp>
 #include <danling/workspace/files.hpp>
 
 #include <distributed/packing.hpp>
@@ -257,7 +258,7 @@ Members::~Members() {
 
 // Removes the files of members. The directory may contain other files.
 void Members::remove_files() const {
-  remove_temporaries(options_.directory);
+  formats::remove_stale_temporaries(options_.directory);
   std::error_code ignored;
   std::vector<fs::path> own = {options_.directory / "plan", options_.directory / "failed", options_.directory / "lock"};
   for (const auto& file : fs::directory_iterator(options_.directory, ignored)) {

@@ -22,24 +22,21 @@ namespace {
 
 }  // namespace
 
-AppendFile::AppendFile(std::filesystem::path path, Content content) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (content == Content::emptied ? O_TRUNC : 0),
-                 0666);
-  const off_t end = file_ < 0 ? -1 : ::lseek(file_, 0, SEEK_END);
+AppendFile::AppendFile(std::filesystem::path path, Content content)
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(),
+                   O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (content == Content::emptied ? O_TRUNC : 0) |
+                       (content == Content::created ? O_EXCL : 0),
+                   0666)) {
+  const off_t end = file_.get() < 0 ? -1 : ::lseek(file_.get(), 0, SEEK_END);
   if (end < 0) {
-    const int reason = errno;
-    if (file_ >= 0) {
-      ::close(file_);
-    }
-    fail_file(path_, reason);
+    fail_file(path_, errno);
   }
   size_ = static_cast<std::uint64_t>(end);
 }
 
-AppendFile::~AppendFile() { ::close(file_); }
-
 void AppendFile::cut() {
-  torn_ = ::ftruncate(file_, static_cast<off_t>(size_)) != 0;
+  torn_ = ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0;
   if (torn_) {
     fail_file(path_, errno);
   }
@@ -52,12 +49,12 @@ void AppendFile::append(std::string_view bytes) {
   const FileSizeSignalMask quiet;
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t written = ::write(file_, bytes.data() + done, bytes.size() - done);
+    const ssize_t written = ::write(file_.get(), bytes.data() + done, bytes.size() - done);
     if (written > 0) {
       done += static_cast<std::size_t>(written);
     } else if (written == 0 || errno != EINTR) {
       const int reason = written == 0 ? EIO : errno;
-      torn_ = done > 0 && ::ftruncate(file_, static_cast<off_t>(size_)) != 0;
+      torn_ = done > 0 && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0;
       fail_file(path_, reason);
     }
   }
@@ -67,7 +64,7 @@ void AppendFile::append(std::string_view bytes) {
 void AppendFile::restore() {
   std::error_code ignored;
   std::filesystem::create_directories(path_.parent_path(), ignored);
-  if (const int reason = restore_removed(file_, path_); reason != 0) {
+  if (const int reason = restore_removed(file_.get(), path_); reason != 0) {
     fail_file(path_, reason);
   }
 }
@@ -77,7 +74,7 @@ void AppendFile::rename(const std::filesystem::path& path) {
   if (torn_) {
     cut();
   }
-  if (::fdatasync(file_) != 0 || ::rename(path_.c_str(), path.c_str()) != 0) {
+  if (::fdatasync(file_.get()) != 0 || ::rename(path_.c_str(), path.c_str()) != 0) {
     fail_file(path, errno);
   }
   path_ = path;

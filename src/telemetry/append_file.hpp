@@ -5,17 +5,16 @@
 #include <filesystem>
 #include <string_view>
 
+#include <danling/core/detail/descriptor.hpp>
+
 namespace danling::inline v0::detail {
 
 class AppendFile {
  public:
-  enum class Content { kept, emptied };
+  enum class Content { kept, emptied, created };
 
-  /// Opens or creates the file. @throws Error with the system's reason
+  /// Opens or creates the file; refuses an existing one for `created`. @throws Error with the system's reason
   AppendFile(std::filesystem::path path, Content content);
-  ~AppendFile();
-  AppendFile(const AppendFile&) = delete;
-  AppendFile& operator=(const AppendFile&) = delete;
 
   /// Appends `bytes`. @throws Error with the system's reason; the file then has none of `bytes`, and a retry is safe
   void append(std::string_view bytes);
@@ -31,7 +30,7 @@ class AppendFile {
   void cut();
 
   std::filesystem::path path_;
-  int file_ = -1;
+  Descriptor file_;
   std::uint64_t size_ = 0;
   bool torn_ = false;  // the file has bytes behind `size_` because truncation failed
 };

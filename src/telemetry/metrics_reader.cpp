@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include <danling/core/detail/descriptor.hpp>
 #include <danling/core/error.hpp>
 
 #include <telemetry/curve_lines.hpp>
@@ -18,21 +19,14 @@
 namespace danling::inline v0 {
 namespace {
 
+using detail::Descriptor;
+
 constexpr std::size_t block_size = std::size_t{1} << 20U;
 // A longer line cannot be a line of a run.
 constexpr std::size_t max_line = std::size_t{16} << 20U;
 // For fewer bytes, starting a thread costs more than it saves.
 constexpr std::uint64_t bytes_per_thread = std::uint64_t{8} << 20U;
 constexpr std::size_t tail_size = 256;
-
-struct Descriptor {
-  int number = -1;
-  ~Descriptor() {
-    if (number >= 0) {
-      ::close(number);
-    }
-  }
-};
 
 [[noreturn]] void fail_read(const std::filesystem::path& path, int reason) {
   fail("metrics_reader.update", "expected to read ", path.string(), ", got ", quote(std::strerror(reason)));
@@ -43,7 +37,7 @@ std::size_t read_at(const Descriptor& file, char* out, std::size_t size, std::ui
                     const std::filesystem::path& path) {
   std::size_t done = 0;
   while (done < size) {
-    const ssize_t got = pread(file.number, out + done, size - done, static_cast<off_t>(offset + done));
+    const ssize_t got = pread(file.get(), out + done, size - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno != EINTR) {
       fail_read(path, errno);
     }
@@ -128,7 +122,7 @@ MetricsReader::MetricsReader(MetricsReader&&) noexcept = default;
 MetricsReader& MetricsReader::operator=(MetricsReader&&) noexcept = default;
 
 bool MetricsReader::update() {
-  const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   const auto forget = [&] {
     const bool changed = content_->lines > 0;
     *position_ = {};
@@ -136,13 +130,13 @@ bool MetricsReader::update() {
     return changed;
   };
   struct stat status{};
-  if (file.number < 0) {
+  if (file.get() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
       return forget();
     }
     fail_read(path_, errno);
   }
-  if (fstat(file.number, &status) != 0) {
+  if (fstat(file.get(), &status) != 0) {
     fail_read(path_, errno);
   }
   Position& at = *position_;

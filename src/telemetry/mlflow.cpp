@@ -1,19 +1,16 @@
 #include <danling/telemetry/mlflow.hpp>
 
-#include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <system_error>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
 #include <danling/telemetry/metrics_lines.hpp>
 #include <danling/workspace/files.hpp>
 
@@ -66,19 +63,6 @@ std::string latest_run(const fs::path& experiment, const std::string& key) {
     }
   }
   return latest;
-}
-
-// Replaces `old` by `anew`. If the file system can exchange names, a reader never misses the directory.
-void exchange(const fs::path& anew, const fs::path& old) {
-  const fs::path aside = anew.string() + ".old";
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);
-  if (::renameat2(AT_FDCWD, anew.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) != 0 &&
-      ((::rename(old.c_str(), aside.c_str()) != 0 && errno != ENOENT) || ::rename(anew.c_str(), old.c_str()) != 0)) {
-    fail("mlflow.write", "expected to replace ", old.string(), ", got ", quote(std::strerror(errno)));
-  }
-  fs::remove_all(anew, ignored);
-  fs::remove_all(aside, ignored);
 }
 
 }  // namespace
@@ -246,7 +230,7 @@ class MlflowSink::Run {
 
   void publish() {
     write();
-    exchange(metrics_, folder_ / "metrics");
+    formats::replace_directory(metrics_, folder_ / "metrics", formats::FileErrors::of<Error>("mlflow.write"));
     metrics_ = folder_ / "metrics";
     published_ = true;
   }

@@ -10,7 +10,9 @@
 #include <system_error>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/event_file.hpp>
 
+#include <telemetry/append_file.hpp>
 #include <telemetry/external_run.hpp>
 #include <telemetry/tensorboard_summary.hpp>
 
@@ -158,6 +160,9 @@ std::int64_t now() {
 
 }  // namespace
 
+TensorBoardSink::TensorBoardSink() = default;
+TensorBoardSink::~TensorBoardSink() = default;
+
 // Each begin() starts a new file, since a running TensorBoard may have read beyond the truncation in the old file.
 std::int64_t TensorBoardSink::begin(const RunInfo& run) {
   train_splits_ = run.train_splits;
@@ -169,7 +174,7 @@ std::int64_t TensorBoardSink::begin(const RunInfo& run) {
     directory_ = earlier.empty() ? root / run.timestamp : earlier;
     attempt_ = run.timestamp;
   }
-  writer_.reset();
+  file_.reset();
   const auto files = own_files(directory_);
   const std::int64_t held = cut(files, run);
 
@@ -192,24 +197,26 @@ std::int64_t TensorBoardSink::begin(const RunInfo& run) {
   const std::int64_t seconds = std::max(run.time > 0 ? static_cast<std::int64_t>(run.time) : now(),
                                         files.empty() ? std::int64_t{0} : files.rbegin()->first + 1);
   const std::string digits = std::to_string(seconds);
-  auto writer = std::make_unique<formats::EventFileWriter>(
+  auto file = std::make_unique<detail::AppendFile>(
       directory_ /
-      concat(name_begin, std::string(10 - std::min<std::size_t>(10, digits.size()), '0'), digits, name_end));
+          concat(name_begin, std::string(10 - std::min<std::size_t>(10, digits.size()), '0'), digits, name_end),
+      detail::AppendFile::Content::created);
   try {
-    writer->append(records);
+    file->append(records);
   } catch (...) {
-    fs::remove(writer->path(), ignored);
+    fs::remove(file->path(), ignored);
     throw;
   }
-  writer_ = std::move(writer);
+  file_ = std::move(file);
   return held;
 }
 
 double TensorBoardSink::wall_time(double time) { return last_time_ = time > 0 ? time : last_time_; }
 
 void TensorBoardSink::append(const std::string& event) {
-  check<StateError>(writer_ != nullptr, "tensorboard.append", "expected begin() before the first record, got none");
-  writer_->append(event);
+  check<StateError>(file_ != nullptr, "tensorboard.append", "expected begin() before the first record, got none");
+  file_->restore();
+  file_->append(event);
 }
 
 void TensorBoardSink::scalars(const ScalarRecord& record) {

@@ -15,6 +15,7 @@
 
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
 #include <danling/version.hpp>
 #include <danling/workspace/files.hpp>
 
@@ -158,7 +159,7 @@ class WandbSink::File {
     }
     const fs::path directory = folder / directory_name(id_, key);
     ensure_dir(directory / "files");
-    remove_temporaries(directory);
+    formats::remove_stale_temporaries(directory);
     target_ = directory / concat("run-", id_, ".wandb");
     log_.emplace(directory / concat(".run-", id_, ".wandb.tmp-", static_cast<std::int64_t>(::getpid())));
     if (run.lines == 0) {

@@ -1,15 +1,8 @@
 #include <danling/workspace/files.hpp>
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <cerrno>
-#include <charconv>
 #include <cmath>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -17,57 +10,10 @@
 
 #include <danling/core/error.hpp>
 #include <danling/core/round.hpp>
-
-#include <core/signal_mask.hpp>
+#include <danling/formats/file.hpp>
 
 namespace danling::inline v0 {
 namespace {
-
-[[noreturn]] void fail_write(const std::filesystem::path& path, int reason) {
-  fail("workspace.write", "expected to write ", path.string(), ", got ", quote(std::strerror(reason)),
-       reason == ENOSPC || reason == EDQUOT ? "; free some space" : "");
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) {
-      ::close(number_);
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-  int release() {
-    const int number = number_;
-    number_ = -1;
-    return number;
-  }
-
- private:
-  int number_;
-};
-
-// Writes, syncs and closes the file; returns errno of the first failure, or 0.
-int fill(Descriptor& file, std::string_view text) {
-  const detail::FileSizeSignalMask quiet;
-  while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      return errno;
-    }
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::fsync(file.get()) != 0) {
-    return errno;
-  }
-  // Network file systems may report a write error only at close.
-  return ::close(file.release()) != 0 && errno != EINTR ? errno : 0;
-}
 
 nlohmann::ordered_json json_of(double value, int digits) {
   if (std::isnan(value)) {
@@ -110,38 +56,7 @@ std::filesystem::path ensure_dir(const std::filesystem::path& directory) {
 }
 
 void write_atomic(const std::filesystem::path& path, std::string_view text) {
-  static std::atomic<unsigned> counter{0};
-  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  const auto temporary =
-      folder / concat(".", path.filename().string(), ".tmp-", static_cast<std::int64_t>(getpid()), "-", counter++);
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0) {
-    fail_write(path, errno);
-  }
-  int reason = fill(file, text);
-  if (reason == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    reason = errno;
-  }
-  if (reason != 0) {
-    ::unlink(temporary.c_str());
-    fail_write(path, reason);
-  }
-  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a directory (EINVAL); the rename is complete nevertheless.
-  if (directory.get() >= 0 && ::fsync(directory.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-    fail_write(path, errno);
-  }
-}
-
-void remove_temporaries(const std::filesystem::path& folder) noexcept {
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const auto name = entry->path().filename().string();
-    std::error_code ignored;
-    if (name.starts_with('.') && name.find(".tmp-") != std::string::npos && entry->is_regular_file(ignored)) {
-      std::filesystem::remove(entry->path(), ignored);
-    }
-  }
+  formats::replace_file(path, text, formats::FileErrors::of<Error>("workspace.write"));
 }
 
 DiskUsage disk_usage(const std::filesystem::path& directory) {
@@ -160,21 +75,7 @@ DiskUsage disk_usage(const std::filesystem::path& directory) {
 }
 
 std::string read_text(const std::filesystem::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string out;
-  std::array<char, 16384> block{};
-  ssize_t got = file.get() < 0 ? -1 : 0;
-  if (file.get() >= 0) {
-    while ((got = ::read(file.get(), block.data(), block.size())) > 0 || (got < 0 && errno == EINTR)) {
-      if (got > 0) {
-        out.append(block.data(), static_cast<std::size_t>(got));
-      }
-    }
-  }
-  if (got < 0) {
-    fail("workspace.read", "expected to read ", path.string(), ", got ", quote(std::strerror(errno)));
-  }
-  return out;
+  return formats::read_to_end(path, formats::FileErrors::of<Error>("workspace.read"));
 }
 
 std::string to_json(const Result& result, int digits) {

@@ -1,7 +1,4 @@
 // RunDirectory: reads the small files of a run.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
 #include <danling/workspace/files.hpp>
 #include <danling/workspace/run_directory.hpp>
 
@@ -255,34 +253,27 @@ ReadResult<StoredSummary> RunDirectory::summary() const {
 
 ReadResult<MetricsPosition> RunDirectory::last_line() const {
   const auto path = dir_ / "metrics.jsonl";
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat facts{};
-  if (file < 0 || ::fstat(file, &facts) != 0) {
-    if (file >= 0) {
-      ::close(file);
-    }
-    return {{}, concat("no file ", quote(path.string()))};
-  }
   // A line with many numbers may be long: reads growing blocks from the end, up to a limit.
   std::string line;
-  const off_t size = facts.st_size;
-  for (off_t block = 4096; line.empty() && block <= off_t{1} << 24; block *= 16) {
-    const off_t start = std::max<off_t>(size - block, 0);
-    std::string tail(static_cast<std::size_t>(size - start), '\0');
-    const ssize_t got = ::pread(file, tail.data(), tail.size(), start);
-    tail.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-    // The text between the last two line ends; the text behind the last line end is incomplete.
-    const auto end = tail.rfind('\n');
-    const auto before = end == std::string::npos || end == 0 ? std::string::npos : tail.rfind('\n', end - 1);
-    if (end != std::string::npos && (before != std::string::npos || start == 0)) {
-      const auto from = before == std::string::npos ? 0 : before + 1;
-      line = tail.substr(from, end - from);
+  try {
+    const formats::InputFile file(path, formats::FileErrors::of<Error>("runs.read"));
+    for (std::uint64_t block = 4096; line.empty() && block <= std::uint64_t{1} << 24; block *= 16) {
+      const std::uint64_t start = file.size() - std::min(block, file.size());
+      const std::string tail = file.text(start, file.size() - start);
+      // The text between the last two line ends; the text behind the last line end is incomplete.
+      const auto end = tail.rfind('\n');
+      const auto before = end == std::string::npos || end == 0 ? std::string::npos : tail.rfind('\n', end - 1);
+      if (end != std::string::npos && (before != std::string::npos || start == 0)) {
+        const auto from = before == std::string::npos ? 0 : before + 1;
+        line = tail.substr(from, end - from);
+      }
+      if (start == 0) {
+        break;
+      }
     }
-    if (start == 0) {
-      break;
-    }
+  } catch (const Error&) {  // missing, or truncated meanwhile
+    return {{}, concat("no file ", quote(path.string()))};
   }
-  ::close(file);
   const auto json = Json::parse(line, nullptr, false);
   if (!json.is_object()) {
     return {{}, concat("expected a complete line of JSON at the end of ", quote(path.string()), ", got none")};

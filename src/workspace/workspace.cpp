@@ -8,7 +8,9 @@
 #include <system_error>
 #include <utility>
 
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
 #include <danling/workspace/files.hpp>
 #include <danling/workspace/timestamp.hpp>
 
@@ -73,12 +75,10 @@ bool starts_with(const fs::path& path, const fs::path& prefix) {
 // Returns the timestamp of the latest attempt in `dir` by its metadata; empty if there is none.
 std::string last_attempt(const fs::path& dir) {
   try {
-    const std::string text = read_text(dir / "metadata" / "git.yaml");
-    const std::string_view key = "\ntimestamp: \"";
-    const auto from = text.find(key);
-    return from == std::string::npos
-               ? std::string()
-               : text.substr(from + key.size(), text.find('"', from + key.size()) - from - key.size());
+    const fs::path file = dir / "metadata" / "git.yaml";
+    const ConfigTree tree = from_yaml(read_text(file), file.string());
+    const ConfigTree* const timestamp = tree.find("timestamp");
+    return timestamp != nullptr && timestamp->is_string() ? timestamp->string() : std::string();
   } catch (const Error&) {
     return {};
   }
@@ -172,8 +172,8 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
     make_directories(checkpoint_dir());
     make_directories(dir_ / "logs");
     make_directories(dir_ / "metadata");
-    remove_temporaries(dir_);
-    remove_temporaries(dir_ / "metadata");
+    formats::remove_stale_temporaries(dir_);
+    formats::remove_stale_temporaries(dir_ / "metadata");
     // Written last: if this process dies before, the lock still names the attempt whose files are moved.
     lock_->write_owner(options_.timestamp);
   } catch (...) {

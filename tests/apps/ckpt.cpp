@@ -337,7 +337,7 @@ TEST_CASE("danling ckpt: what is no file ends with an error, and is not waited f
                                                                    {"ckpt", "convert", path, "x.pth"}}) {
       const auto result = run_danling(words);
       CHECK(result.code == 2);
-      CHECK(result.err == "[checkpoint.read] expected a file, got something else at '" + path + "'\n");
+      CHECK(result.err == "[checkpoint.read] expected a readable file, got '" + path + "': it is not a regular file\n");
     }
   }
   const auto forced = run_danling({"ckpt", "convert", "--force", a, pipe});

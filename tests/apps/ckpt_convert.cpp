@@ -123,8 +123,8 @@ TEST_CASE("danling ckpt diff: finds every kind of difference and says where", "[
                                                 {"largest_difference", 0.5}}));
   const auto missing = ckpt_diff(directory / "a.pth", directory / "c.pth");
   CHECK(missing.code == 2);
-  CHECK(missing.err == "[checkpoint.read] expected to open '" + (directory / "c.pth").string() +
-                           "', got errno 2 (No such file or directory)\n");
+  CHECK(missing.err == "[checkpoint.read] expected a readable file, got '" + (directory / "c.pth").string() +
+                           "': No such file or directory\n");
   const auto key = ckpt_diff(directory / "a.pth", directory / "b.pth", {"--key", "none"});
   CHECK(key.code == 2);
   CHECK(key.err == "[danling ckpt diff] expected a key that one of the files has, got 'none'\n");

@@ -189,9 +189,9 @@ TEST_CASE("report: what is no run is one clear error", "[apps][report]") {
             (dir / "empty").string() + "', which has no metadata of a run\n");
   CHECK(error({}) == "[danling report] expected the directory of at least one run, got none; --help shows the usage\n");
   const auto run = write_run(dir.path(), {});
-  CHECK(error({run.string(), "-o", (dir / "no" / "x.html").string()}) == "[workspace.write] expected to write " +
-                                                                             (dir / "no" / "x.html").string() +
-                                                                             ", got 'No such file or directory'\n");
+  CHECK(error({run.string(), "-o", (dir / "no" / "x.html").string()}) ==
+        "[workspace.write] expected to create '" + (dir / "no" / "x.html").string() +
+            "', got errno 2 (No such file or directory)\n");
 }
 
 TEST_CASE("report: the page works in Chromium", "[apps][report][browser]") {

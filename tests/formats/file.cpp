@@ -77,9 +77,26 @@ TEST_CASE("AtomicFile and InputFile: the system's reason and the path are in the
   CHECK(error_of<CheckpointError>([&] { AtomicFile file(missing); }) ==
         "[checkpoint.write] expected to create '" + missing + "', got errno 2 (No such file or directory)");
   CHECK(error_of<CheckpointError>([&] { InputFile file(missing); }) ==
-        "[checkpoint.read] expected to open '" + missing + "', got errno 2 (No such file or directory)");
+        "[checkpoint.read] expected a readable file, got '" + missing + "': No such file or directory");
   CHECK(error_of<CheckpointError>([&] { InputFile file(directory.path()); }) ==
-        "[checkpoint.read] expected a file, got a directory at '" + directory.path().string() + "'");
+        "[checkpoint.read] expected a readable file, got '" + directory.path().string() + "': it is a directory");
+}
+
+TEST_CASE("replace_directory: takes the place of a directory or of none, and a failure keeps what was there",
+          "[formats]") {
+  const danling_test::TempDir directory;
+  const auto made = directory / "made", place = directory / "place";
+  for (const std::string content : {"first", "second"}) {
+    std::filesystem::create_directory(made);
+    danling_test::write_file(made / "a", content);
+    danling::formats::replace_directory(made, place);
+    CHECK(danling_test::read_file(place / "a") == content);
+  }
+  CHECK(error_of<CheckpointError>([&] { danling::formats::replace_directory(made, place); }) ==
+        "[checkpoint.write] expected to rename the new directory to '" + place.string() +
+            "', got errno 2 (No such file or directory)");
+  CHECK(danling_test::read_file(place / "a") == "second");
+  CHECK(count_entries(directory.path()) == 1);
 }
 
 TEST_CASE("PendingAlias: keeps the file as it was, under a name that appears with commit", "[formats]") {
@@ -130,7 +147,7 @@ TEST_CASE("PendingAlias: copies where no link is possible", "[formats]") {
   CHECK(count_entries(elsewhere.path()) == 1);
   const std::string missing = (directory / "missing").string();
   CHECK(error_of<CheckpointError>([&] { danling::formats::PendingAlias(missing, directory / "d"); }) ==
-        "[checkpoint.read] expected to open '" + missing + "', got errno 2 (No such file or directory)");
+        "[checkpoint.read] expected a readable file, got '" + missing + "': No such file or directory");
   CHECK(count_entries(directory.path()) == 0);
 }
 

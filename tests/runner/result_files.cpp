@@ -65,8 +65,8 @@ TEST_CASE("full disk: metrics and results are logged once and written again when
       1);
   CHECK(count(log, "[metrics_log") == 1);
   CHECK(count(log, "metrics: all lines are written again") == 1);
-  CHECK(count(log, "[workspace.write] expected to write " + (dir / "results.json").string() +
-                       ", got 'File too large'; training continues, the next result retries") == 1);
+  CHECK(count(log, "[workspace.write] expected to write '" + (dir / "results.json").string() +
+                       "', got errno 27 (File too large); training continues, the next result retries") == 1);
   CHECK(count(log, "[workspace.write") == 1);
   CHECK(count(log, "results: all files are written again") == 1);
   const auto state = dl::load_file(dir / "checkpoints" / "latest.pth");
@@ -148,7 +148,8 @@ TEST_CASE("results: a last result that cannot be written is an error, and the ne
       }
     };
     const auto text = error_of<dl::Error>([&] { runner.train(); });
-    CHECK(text == "[workspace.write] expected to write " + results.string() + ", got 'Is a directory'");
+    CHECK(text == "[workspace.write] expected to rename the new file to '" + results.string() +
+                      "', got errno 21 (Is a directory)");
     CHECK(runner.results().rows().back().index == (config.steps ? 21 : 2));
     best = std::to_string(runner.round_number(runner.results().best_index()));
   }

@@ -184,8 +184,8 @@ TEST_CASE("Heartbeat: a full disk is one warning, and the next beat retries", "[
     CHECK(read(dir) == last);
     CHECK(warnings.count() == 1);
   }
-  CHECK(warnings.lines.front() == "heartbeat: [workspace.write] expected to write " + file +
-                                      ", got 'File too large'; the run continues, and the next beat retries");
+  CHECK(warnings.lines.front() == "heartbeat: [workspace.write] expected to write '" + file +
+                                      "', got errno 27 (File too large); the run continues, and the next beat retries");
   const json last = read(dir);
   wait_until([&] { return read(dir) != last; });
   heartbeat.stop();

@@ -447,7 +447,7 @@ TEST_CASE("TensorBoardSink: a full disk refuses a record, which is written once 
     TensorBoardSink sink;
     const fs::path directory = dir / run / "tensorboard/20260101-000001-000000";
     const std::string file = (directory / "events.out.tfevents.1700000000.danling").string();
-    const std::string refused = "[event_file.write] expected to write " + file + ", got 'File too large'";
+    const std::string refused = "[sink.write] expected to write " + file + ", got 'File too large'";
     if (full) {
       const FileSizeLimit limit(100);
       CHECK(error_of<danling::Error>([&] { sink.begin(attempt(dir / run)); }) == refused);

@@ -84,13 +84,16 @@ TEST_CASE("ensure_dir: makes what is missing, gives the path, and says what is i
 TEST_CASE("write_atomic: says what failed and keeps what was there", "[workspace]") {
   const TempDir dir;
   CHECK(danling_test::error_of<danling::Error>([&] { danling::write_atomic(dir / "no/such/a", "x"); }) ==
-        "[workspace.write] expected to write " + (dir / "no/such/a").string() + ", got 'No such file or directory'");
+        "[workspace.write] expected to create '" + (dir / "no/such/a").string() +
+            "', got errno 2 (No such file or directory)");
   fs::create_directories(dir / "folder/inside");
   CHECK(danling_test::error_of<danling::Error>([&] { danling::write_atomic(dir / "folder", "x"); }) ==
-        "[workspace.write] expected to write " + (dir / "folder").string() + ", got 'Is a directory'");
+        "[workspace.write] expected to rename the new file to '" + (dir / "folder").string() +
+            "', got errno 21 (Is a directory)");
   CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 1);
   CHECK(danling_test::error_of<danling::Error>([&] { danling::read_text(dir / "absent"); }) ==
-        "[workspace.read] expected to read " + (dir / "absent").string() + ", got 'No such file or directory'");
+        "[workspace.read] expected a readable file, got '" + (dir / "absent").string() +
+            "': No such file or directory");
 }
 
 TEST_CASE("write_atomic: a limit of file size is an error and not the end of the process", "[workspace]") {
@@ -105,7 +108,8 @@ TEST_CASE("write_atomic: a limit of file size is an error and not the end of the
         danling_test::error_of<danling::Error>([&] { danling::write_atomic(path, std::string(5000, 'x')); });
     sigset_t pending;
     sigpending(&pending);
-    const bool told = text == "[workspace.write] expected to write " + path.string() + ", got 'File too large'";
+    const bool told =
+        text == "[workspace.write] expected to write '" + path.string() + "', got errno 27 (File too large)";
     return told && sigismember(&pending, SIGXFSZ) == 0 ? 0 : 1;
   });
   CHECK(child.wait() == 0);

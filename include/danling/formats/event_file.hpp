@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {
 
@@ -33,7 +34,7 @@ struct EventHead {
 /// Reads the records of an event file; ignores bytes appended after opening.
 class EventFileReader {
  public:
-  /// @throws DataError if the file cannot be read
+  /// @throws DataError as InputFile
   explicit EventFileReader(std::filesystem::path path);
 
   /// Returns the next record, valid until the next call; nullopt at the end of the file or before an incomplete record.
@@ -43,37 +44,15 @@ class EventFileReader {
   std::optional<EventHead> next_event();
   /// The position of the record that next() reads next, which is the end of the last complete record.
   std::uint64_t offset() const { return offset_; }
-  std::uint64_t size() const { return size_; }
+  std::uint64_t size() const { return file_.size(); }
 
  private:
-  std::filesystem::path path_;
-  std::ifstream file_;
-  std::uint64_t size_ = 0, offset_ = 0;
-  std::uint64_t position_ = 0;  // of the stream
-  std::string record_;
-};
+  std::string_view bytes(std::uint64_t offset, std::uint64_t count);
 
-/// Creates an event file and appends to it. One thread at a time.
-class EventFileWriter {
- public:
-  /// @throws Error if the file exists or cannot be created
-  explicit EventFileWriter(std::filesystem::path path);
-  ~EventFileWriter();
-  EventFileWriter(const EventFileWriter&) = delete;
-  EventFileWriter& operator=(const EventFileWriter&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  /// Appends TFRecords, all or none, so a caller may retry after an error. Recreates a removed file and its directory
-  /// with the whole content. @throws Error with the system's reason (disk full, file too large)
-  void append(std::string_view records);
-
- private:
-  int write(std::string_view records) noexcept;
-
-  std::filesystem::path path_;
-  int file_ = -1;
-  std::uint64_t size_ = 0;
-  bool torn_ = false;  // the file still has part of a record behind `size_`: truncation failed
+  InputFile file_;
+  std::uint64_t offset_ = 0;
+  std::string buffer_;       // the part of the file that was read last
+  std::uint64_t begin_ = 0;  // its position
 };
 
 }  // namespace danling::inline v0::formats

@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::formats {
 
-class DataFile;
+class InputFile;
 
 /// A regular file in an archive. Offsets are byte positions in the archive.
 struct TarMember {
@@ -54,7 +54,7 @@ class TarArchive {
   void prefetch(std::uint64_t offset, std::uint64_t count) const;
 
  private:
-  std::unique_ptr<DataFile> file_;
+  std::unique_ptr<InputFile> file_;
 };
 
 }  // namespace danling::inline v0::formats

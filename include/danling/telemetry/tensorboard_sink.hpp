@@ -6,10 +6,13 @@
 #include <memory>
 #include <string>
 
-#include <danling/formats/event_file.hpp>
 #include <danling/telemetry/sink.hpp>
 
 namespace danling::inline v0 {
+
+namespace detail {
+class AppendFile;
+}
 
 /// Writes event files to `<run>/tensorboard/<timestamp>/`, without TensorBoard or Python. A resumed run continues in
 /// the newest such directory with files of this class, so TensorBoard shows all attempts as one run. Removes events of
@@ -31,6 +34,9 @@ namespace danling::inline v0 {
 /// it lacks. Without it TensorBoard collects the parameters of all runs.
 class TensorBoardSink : public Sink {
  public:
+  TensorBoardSink();
+  ~TensorBoardSink() override;
+
   std::string name() const override { return "tensorboard"; }
   bool wants_histograms() const override { return true; }
   /// @throws ConfigError for a run without a directory, Error if the files cannot be written
@@ -50,7 +56,7 @@ class TensorBoardSink : public Sink {
 
   std::string attempt_;  // timestamp of the attempt
   std::filesystem::path directory_;
-  std::unique_ptr<formats::EventFileWriter> writer_;
+  std::unique_ptr<detail::AppendFile> file_;
   std::vector<std::string> train_splits_;
   double last_time_ = 0.0;
 };

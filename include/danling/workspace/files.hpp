@@ -18,10 +18,6 @@ void write_atomic(const std::filesystem::path& path, std::string_view text);
 /// Creates a directory and its missing parents and returns its path. @throws Error with the system's reason
 std::filesystem::path ensure_dir(const std::filesystem::path& directory);
 
-/// Removes temporary files in `folder` left by processes that died in write_atomic. Only the owner of the folder may
-/// call it: it also removes the file of a write_atomic in progress.
-void remove_temporaries(const std::filesystem::path& folder) noexcept;
-
 /// The number of files below a directory and their bytes; counts the bytes of hard links once.
 struct DiskUsage {
   std::int64_t files = 0;

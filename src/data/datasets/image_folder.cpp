@@ -16,8 +16,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/dataset_like.hpp>
-
-#include <formats/data_file.hpp>
+#include <danling/formats/file.hpp>
 
 namespace danling::inline v0::data {
 
@@ -94,13 +93,12 @@ std::vector<std::string> lower_extensions(std::vector<std::string> extensions) {
 }
 
 /// Reads a whole image; of other files only the beginning, whatever their size.
-std::string read_image_file(const formats::DataFile& file) {
-  std::string begin(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 16)), '\0');
-  file.read(0, begin);
+std::string read_image_file(const formats::InputFile& file) {
+  const std::string begin = file.text(0, std::min<std::uint64_t>(file.size(), 16));
   if (!formats::image_format(begin)) {
     formats::decode_image(begin);  // throws with the file's kind
   }
-  return file.read_all();
+  return file.text();
 }
 
 }  // namespace
@@ -238,7 +236,7 @@ std::map<std::string, std::int64_t> ImageFolder::class_to_idx() const {
 
 Sample ImageFolder::get(std::int64_t index, const SampleInfo& info) const {
   const std::filesystem::path file = path(index);
-  const formats::DataFile opened(file, folder_component);
+  const formats::InputFile opened(file, formats::FileErrors::of<DataError>(folder_component));
   Sample sample;
   try {
     sample.input = read_image(read_image_file(opened), options_.image, info);

@@ -34,7 +34,6 @@ class ProtobufWriter {
 
   /// Appends an element of a packed field. Fill a separate writer with the elements and add it by `message`.
   ProtobufWriter& packed(double value) { return fixed(std::bit_cast<std::uint64_t>(value), 8); }
-  ProtobufWriter& packed_integer(std::int64_t value) { return varint(static_cast<std::uint64_t>(value)); }
 
  private:
   ProtobufWriter& tag(int field, unsigned type) { return varint((static_cast<std::uint64_t>(field) << 3U) | type); }
