@@ -76,6 +76,12 @@ function(danling_install)
     set(danling_torch_relative "")
   endif()
 
+  foreach(name IN ITEMS IMAGES TABLES ARCHIVES)
+    set(danling_has_${name} FALSE)
+    if(DANLING_WITH_${name})
+      set(danling_has_${name} TRUE)
+    endif()
+  endforeach()
   configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/danlingConfig.cmake.in"
     "${PROJECT_BINARY_DIR}/danlingConfig.cmake" INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/danlingConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

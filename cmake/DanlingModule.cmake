@@ -13,12 +13,17 @@ endif()
 set_property(GLOBAL PROPERTY danling_objects "")
 set_property(GLOBAL PROPERTY danling_links "")
 
+# danling_module(<name> [TORCH] [LINK <library>...] [HEADERS <library>...] [DEFINES <definition>...]
+#   [EXCLUDE <source>...]): EXCLUDE lists sources, relative to the module, that this build leaves out.
 function(danling_module name)
   if(DANLING_MODULES AND NOT name IN_LIST DANLING_MODULES)
     return()
   endif()
-  cmake_parse_arguments(arg "TORCH" "" "LINK;HEADERS;DEFINES" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "" "LINK;HEADERS;DEFINES;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
+  foreach(source IN LISTS arg_EXCLUDE)
+    list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/${name}/${source}")
+  endforeach()
   if(NOT sources)
     return()
   endif()

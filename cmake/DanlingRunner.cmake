@@ -29,16 +29,21 @@ function(danling_add_runner target)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON)
 endfunction()
 
-# danling_precompile(<target>...): the headers of LibTorch and danling, compiled once for all targets of the project whose
-# options are equal. Call it after the target's options are set.
+# danling_precompile(<target>... [HEADERS <header>...]): the headers, or else torch/torch.h and danling/danling.hpp, compiled
+# once for all targets of the project whose options are equal. Call it after the target's options are set. A header is
+# <name> or an absolute path.
 function(danling_precompile)
-  foreach(target IN LISTS ARGN)
+  cmake_parse_arguments(arg "" "" "HEADERS" ${ARGN})
+  if(NOT arg_HEADERS)
+    set(arg_HEADERS <torch/torch.h> <danling/danling.hpp>)
+  endif()
+  foreach(target IN LISTS arg_UNPARSED_ARGUMENTS)
     if(NOT TARGET ${target})
       message(FATAL_ERROR "danling_precompile: expected a target, got ${target}")
     endif()
     # A compiler accepts a precompiled header only with the options that it was made with.
     get_target_property(type ${target} TYPE)
-    set(key "${CMAKE_CXX_FLAGS}" "${CMAKE_BUILD_TYPE}" "${CMAKE_CXX_FLAGS_DEBUG}" "${CMAKE_CXX_FLAGS_RELEASE}"
+    set(key "${arg_HEADERS}" "${CMAKE_CXX_FLAGS}" "${CMAKE_BUILD_TYPE}" "${CMAKE_CXX_FLAGS_DEBUG}" "${CMAKE_CXX_FLAGS_RELEASE}"
       "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}" "${CMAKE_CXX_FLAGS_MINSIZEREL}")
     if(type STREQUAL "EXECUTABLE")
       list(APPEND key EXECUTABLE)
@@ -73,7 +78,7 @@ function(danling_precompile)
         target_compile_options(${holder} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
       endif()
       target_link_libraries(${holder} PRIVATE danling::danling)
-      target_precompile_headers(${holder} PRIVATE <torch/torch.h> <danling/danling.hpp>)
+      target_precompile_headers(${holder} PRIVATE ${arg_HEADERS})
     endif()
     target_precompile_headers(${target} REUSE_FROM ${holder})
   endforeach()

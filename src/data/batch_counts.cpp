@@ -45,4 +45,7 @@ std::optional<std::int64_t> sum_of_mask(const State& mask, bool wait) {
   return mask.is_tensor() ? sum_of_mask(mask.tensor(), wait) : std::nullopt;
 }
 
+template std::optional<std::int64_t> find_count(const State&, std::span<const CountName>, bool);
+template std::optional<std::int64_t> attention_count(const State&, bool);
+
 }  // namespace danling::inline v0::data::detail

@@ -28,6 +28,8 @@
 #include <runner/windows.hpp>
 
 namespace danling::inline v0 {
+TorchRunnerBase::TorchRunnerBase(StoredConfig<RunnerConfig> config) : BaseRunner(std::move(config)) { read_options(); }
+
 TorchRunnerBase::~TorchRunnerBase() {
   pass_ = nullptr;  // overrides no longer exist: the pass must not resume
 }

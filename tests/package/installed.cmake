@@ -31,16 +31,17 @@ run("${CMAKE_COMMAND}" --install "${work}/build" --prefix "${work}/program")
 run("${work}/program/bin/consumer")
 expect_output()
 
-# Targets with equal options share a precompiled header; definitions of their own do not matter.
+# Targets with equal options and headers share a precompiled header; definitions of their own do not matter.
 file(READ "${work}/build/compile_commands.json" commands)
-foreach(name IN ITEMS first second with_option with_pie)
+foreach(name IN ITEMS first second with_option with_pie narrow)
   if(NOT commands MATCHES "(danling_precompiled_[0-9a-f]+)\\.dir/[^ ]* [^\n]*CMakeFiles/precompiled_${name}\\.dir")
     message(FATAL_ERROR "expected precompiled_${name} to use a precompiled header, got\n${commands}")
   endif()
   set(${name} "${CMAKE_MATCH_1}")
 endforeach()
-if(NOT first STREQUAL second OR first STREQUAL with_option OR first STREQUAL with_pie OR with_option STREQUAL with_pie)
-  message(FATAL_ERROR "expected first and second to share a header, got ${first} ${second} ${with_option} ${with_pie}")
+if(NOT first STREQUAL second OR first STREQUAL with_option OR first STREQUAL with_pie OR with_option STREQUAL with_pie
+    OR first STREQUAL narrow)
+  message(FATAL_ERROR "expected first and second to share a header, got ${first} ${second} ${with_option} ${with_pie} ${narrow}")
 endif()
 
 # The same program without CMake, from a second place: danling.pc names no directory of its own.

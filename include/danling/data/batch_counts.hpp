@@ -117,6 +117,9 @@ std::optional<std::int64_t> attention_count(const B& inputs, bool wait) {
   return std::nullopt;
 }
 
+extern template std::optional<std::int64_t> find_count(const State&, std::span<const CountName>, bool);
+extern template std::optional<std::int64_t> attention_count(const State&, bool);
+
 struct LossNormalizer {
   template <class B>
   std::optional<std::int64_t> operator()(const B& batch) const {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
+#include <danling/data/batch.hpp>
 #include <danling/data/detail/source_reader.hpp>
 #include <danling/data/loader_base.hpp>
 
@@ -24,8 +25,7 @@ class Loader : public LoaderBase {
 
  public:
   /// @throws ConfigError for invalid options, StateError when `source` is empty.
-  explicit Loader(Source<B> source, LoaderOptions options = {})
-      : LoaderBase(reader_of(source, options), std::move(options), HasPinMemory<B>), source_(std::move(source)) {}
+  explicit Loader(Source<B> source, LoaderOptions options = {});
 
   /// Rejects other types at compile time, with the reason.
   template <class T>
@@ -41,19 +41,7 @@ class Loader : public LoaderBase {
 
   /// Returns the metadata of sample `i` of the current batch, with the dataset's `source_info`.
   /// @throws StateError without a current batch, DataError when it has no such sample.
-  Metadata metadata(std::int64_t i) const {
-    const BatchInfo& info = this->info();
-    danling::detail::check<DataError>(i >= 0 && i < static_cast<std::int64_t>(info.size()), "data.loader",
-                                      "expected a sample in [0, ", info.size(), "), got ", i);
-    Metadata out = info.metadata(static_cast<std::size_t>(i));
-    if (!source_.is_stream()) {
-      out.source_info = source_.dataset()->source_info(out.index);
-      if (!out.entry_key) {
-        out.entry_key = source_.dataset()->entry_key(out.index);
-      }
-    }
-    return out;
-  }
+  Metadata metadata(std::int64_t i) const;
 
   class Iterator {
    public:
@@ -85,14 +73,41 @@ class Loader : public LoaderBase {
   Iterator end() { return {}; }
 
  private:
-  static std::unique_ptr<detail::BatchReader> reader_of(const Source<B>& source, const LoaderOptions& options) {
-    danling::detail::check<StateError>(static_cast<bool>(source), "data.loader",
-                                       "expected a dataset or a stream, got an empty source");
-    return std::make_unique<detail::SourceReader<B>>(source, options.pin_memory && detail::can_use_pinned_memory());
-  }
+  static std::unique_ptr<detail::BatchReader> reader_of(const Source<B>& source, const LoaderOptions& options);
 
   Source<B> source_;
 };
+
+// Not in the class: the library has them compiled for the default Batch.
+
+template <class B>
+Loader<B>::Loader(Source<B> source, LoaderOptions options)
+    : LoaderBase(reader_of(source, options), std::move(options), HasPinMemory<B>), source_(std::move(source)) {}
+
+template <class B>
+Metadata Loader<B>::metadata(std::int64_t i) const {
+  const BatchInfo& info = this->info();
+  danling::detail::check<DataError>(i >= 0 && i < static_cast<std::int64_t>(info.size()), "data.loader",
+                                    "expected a sample in [0, ", info.size(), "), got ", i);
+  Metadata out = info.metadata(static_cast<std::size_t>(i));
+  if (!source_.is_stream()) {
+    out.source_info = source_.dataset()->source_info(out.index);
+    if (!out.entry_key) {
+      out.entry_key = source_.dataset()->entry_key(out.index);
+    }
+  }
+  return out;
+}
+
+template <class B>
+std::unique_ptr<detail::BatchReader> Loader<B>::reader_of(const Source<B>& source, const LoaderOptions& options) {
+  danling::detail::check<StateError>(static_cast<bool>(source), "data.loader",
+                                     "expected a dataset or a stream, got an empty source");
+  return std::make_unique<detail::SourceReader<B>>(source, options.pin_memory && detail::can_use_pinned_memory());
+}
+
+extern template class detail::SourceReader<Batch>;
+extern template class Loader<Batch>;
 
 namespace detail {
 template <class B>

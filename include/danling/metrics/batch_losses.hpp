@@ -127,26 +127,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
 
   /// Returns the weighted sum of the losses' means over the batch: a scalar with a graph, even if all weights are 0.
   /// @throws MetricError when a weight is not finite.
-  at::Tensor operator()(const B& batch) {
-    const std::int64_t samples = detail::samples_of(batch);
-    const bool observed = tape::observer() != nullptr;
-    if (observed) [[unlikely]] {
-      tape::host_call("weights of losses", {}, [this](const tape::Tensors&) {
-        for (auto& entry : this->meters_) {
-          entry.meter.show_weight(detail::finite_weight(entry.name, entry.meter.weight()));
-        }
-      });
-    }
-    detail::LossSum total;
-    for (auto& entry : this->meters_) {
-      const double weight = detail::finite_weight(entry.name, entry.meter.weight());
-      const MetricValue value = entry.meter.loss().compute(batch);
-      total.add(value, weight, observed ? entry.meter.shown() : at::Tensor());
-      const c10::NoGradGuard no_grad;
-      entry.meter.record(detail::over_samples(value, samples), samples);
-    }
-    return total.take();
-  }
+  at::Tensor operator()(const B& batch);
 
   Result value() const override { return detail::loss_pairs(Base::value(), weights()); }
   Result batch() const override { return detail::loss_pairs(Base::batch(), weights()); }
@@ -219,5 +200,27 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
     return out;
   }
 };
+
+template <class B>
+at::Tensor BatchLosses<B>::operator()(const B& batch) {
+  const std::int64_t samples = detail::samples_of(batch);
+  const bool observed = tape::observer() != nullptr;
+  if (observed) [[unlikely]] {
+    tape::host_call("weights of losses", {}, [this](const tape::Tensors&) {
+      for (auto& entry : this->meters_) {
+        entry.meter.show_weight(detail::finite_weight(entry.name, entry.meter.weight()));
+      }
+    });
+  }
+  detail::LossSum total;
+  for (auto& entry : this->meters_) {
+    const double weight = detail::finite_weight(entry.name, entry.meter.weight());
+    const MetricValue value = entry.meter.loss().compute(batch);
+    total.add(value, weight, observed ? entry.meter.shown() : at::Tensor());
+    const c10::NoGradGuard no_grad;
+    entry.meter.record(detail::over_samples(value, samples), samples);
+  }
+  return total.take();
+}
 
 }  // namespace danling::inline v0

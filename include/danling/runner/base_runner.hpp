@@ -234,6 +234,7 @@ class BaseRunner : public RunnerPlan {
   /// @throws ConfigError when `config` is a base reference to a derived config, since the copy would lose its fields
   template <std::derived_from<RunnerConfig> C>
   explicit BaseRunner(const C& config) : BaseRunner(StoredConfig<RunnerConfig>(config)) {}
+  explicit BaseRunner(StoredConfig<RunnerConfig> config);
 
   // ---- hooks of initialize(), in this order. Each is called once, on every rank; call the base unless it says not to.
 
@@ -366,8 +367,6 @@ class BaseRunner : public RunnerPlan {
   bool makes_histograms_ = false;
 
  private:
-  explicit BaseRunner(StoredConfig<RunnerConfig> config);
-
   struct Tracked {
     std::function<State()> state_dict;
     std::function<void(const State&)> load_state_dict;

@@ -159,6 +159,11 @@ struct CheckpointConfig : CheckpointOptions {
 /// The settings of a runner. Derive from it and list your members in fields(); base_fields() lists those below. The
 /// config holds only the user's settings: derived values (a generated seed, inferred splits) are members of the runner.
 struct RunnerConfig : Config {
+  RunnerConfig();
+  RunnerConfig(const RunnerConfig& other);
+  RunnerConfig& operator=(const RunnerConfig& other);
+  ~RunnerConfig() override;
+
   // Stack
   std::string stack = "auto";
   CommConfig comm;

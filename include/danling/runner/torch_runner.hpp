@@ -45,6 +45,8 @@ class BasicTorchRunner : public TorchRunnerBase {
   static_assert(detail::require_prediction<P>());
 
  public:
+  ~BasicTorchRunner() override;
+
   using Prediction = P;
   /// Return type of steps: `dl::StepOutput` if the prediction is a tensor.
   using StepOutput = BasicStepOutput<P>;
@@ -166,14 +168,7 @@ class BasicTorchRunner : public TorchRunnerBase {
 
   /// Builds the loader of one split. Called when: build_dataloaders finds a dataset without a loader, once per split.
   /// `shuffle` and `drop_last` are true for training splits unless `dataloader` of the config sets them.
-  virtual std::shared_ptr<data::Loader<B>> build_dataloader(const data::Source<B>& source,
-                                                            data::LoaderOptions options) {
-    if (!source.is_stream()) {
-      options.sampler = build_datasampler(source, options);
-      options.shuffle = options.shuffle && options.sampler == nullptr;
-    }
-    return std::make_shared<data::Loader<B>>(source, std::move(options));
-  }
+  virtual std::shared_ptr<data::Loader<B>> build_dataloader(const data::Source<B>& source, data::LoaderOptions options);
 
   /// Returns the sampler of a split. Called when: build_dataloader builds the loader of a dataset (not of a stream),
   /// once per split. Null, the default, keeps the loader's order: shuffled by (seed, epoch, split), or sequential. A
@@ -182,49 +177,27 @@ class BasicTorchRunner : public TorchRunnerBase {
     return nullptr;
   }
 
-  void build_dataloaders() override {
-    detail::check<ConfigError>(
-        !input_dtype() || data::HasToDtype<B>, "runner.build_dataloaders",
-        "expected a batch type with to(at::ScalarType), or to_dtype(batch, at::ScalarType) in its namespace, "
-        "for precision fp64, got a type with neither");
-    for (const auto& [split, source] : datasets) {
-      detail::check<ConfigError>(static_cast<bool>(source), "runner.build_dataloaders", "expected a dataset for split ",
-                                 detail::quote(split), ", got none");
-      if (!dataloaders.contains(split)) {
-        dataloaders[split] =
-            build_dataloader(source, loader_options(split, source.is_stream(), source.loader_defaults()));
-      }
-    }
-  }
+  void build_dataloaders() override;
 
   /// Moves a batch to the device of the runner, unless it is there. With `precision: fp64` also converts its
   /// floating-point tensors.
   void move_to_device(B& batch) const {
     if (input_dtype()) [[unlikely]] {
-      if constexpr (data::HasToDtype<B>) {
-        batch = data::to_dtype(std::move(batch), *input_dtype());
-      }
+      convert(batch);
     }
     if constexpr (requires { requires std::same_as<decltype(std::as_const(batch).is_on(device())), bool>; }) {
       if (std::as_const(batch).is_on(device())) {
         return;  // moving it out and back in costs more than the rest of the loop's work on it
       }
     }
-    batch = data::to_device(std::move(batch), device());
+    copy_to_device(batch);
   }
 
   /// Runs the `teacher` on the batch, for the loss `distill` in the next call of the criterion; without a teacher it
   /// does nothing. For custom steps: call it inside the forward context, before the criterion.
   void compute_teacher_logits(B& batch) const {
     if (has_distillation_loss()) [[unlikely]] {
-      const c10::NoGradGuard no_grad;
-      if constexpr (HasTensorOutput<P>) {
-        set_teacher_logits(detail::output_tensor(predict(teacher, batch)));
-      } else {
-        detail::fail<StateError>("runner.distill",
-                                 "expected a prediction with a tensor, the logits, got one without; declare "
-                                 "model_output(prediction) in the namespace of its type");
-      }
+      run_teacher(batch);
     }
   }
 
@@ -244,13 +217,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     const auto* found = dataloaders.find(split);
     return found == nullptr ? nullptr : found->get();
   }
-  std::shared_ptr<data::LoaderBase> loader_of_size(std::string_view split, std::int64_t size) final {
-    const data::Loader<B>& like = *dataloaders.at(split);
-    data::LoaderOptions options = like.options();
-    options.batch_size = size;
-    options.drop_last = true;  // batches of this size only
-    return std::make_shared<data::Loader<B>>(like.source(), std::move(options));
-  }
+  std::shared_ptr<data::LoaderBase> loader_of_size(std::string_view split, std::int64_t size) final;
   data::BatchRef current_batch(data::LoaderBase& loader) override {
     return data::BatchRef(static_cast<data::Loader<B>&>(loader).batch());
   }
@@ -300,38 +267,10 @@ class BasicTorchRunner : public TorchRunnerBase {
     return {detail::normalizer_of(batch, criterion), detail::tokens_of(batch)};
   }
 
-  State batch_state(data::BatchRef ref) final { return detail::state_of(ref.as<B>()); }
-
-  std::vector<SplitInfo> splits() const final {
-    std::vector<SplitInfo> out;
-    for (const auto& [name, source] : datasets) {
-      out.push_back({name, source.train()});
-    }
-    for (const auto& name : dataloaders.names()) {
-      if (!datasets.contains(name)) {
-        out.push_back({name, false});
-      }
-    }
-    return out;
-  }
-
-  State dataloader_state() const final {
-    State::Map map;
-    for (const auto& name : train_splits()) {
-      if (dataloaders.contains(name)) {
-        map.set(name, dataloaders.at(name)->state_dict());
-      }
-    }
-    return map;
-  }
-
-  void load_dataloaders(const State& state) override {
-    for (const auto& entry : state.map()) {
-      if (dataloaders.contains(entry.key.string())) {
-        dataloaders.at(entry.key.string())->load_state_dict(entry.value);
-      }
-    }
-  }
+  State batch_state(data::BatchRef ref) final;
+  std::vector<SplitInfo> splits() const final;
+  State dataloader_state() const final;
+  void load_dataloaders(const State& state) override;
 
   // Parts of the default steps, for custom steps.
   /// The loss of a prediction by the criterion. @throws DataError when the batch has no target that the criterion takes
@@ -394,17 +333,18 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
  private:
-  void bind_typed_components() final {
-    batch_metrics_ = dynamic_cast<BatchMetrics<B>*>(active_metrics());
-    batch_losses_ = dynamic_cast<BatchLosses<B>*>(criterion.losses().get());
-  }
+  void bind_typed_components() final;
+  void convert(B& batch) const;
+  void copy_to_device(B& batch) const;
+  void run_teacher(B& batch) const;
+  void observe_batch_metrics(tape::Observer& observer, const B& batch) const;
 
   void update_batch_metrics(const B& batch) const {
     tape::Observer* const observer = tape::observer();
     if (observer == nullptr) [[likely]] {
       batch_metrics_->update(batch);
     } else {
-      step_batch_.observe_metrics(*observer, batch, [this](const B& now) { batch_metrics_->update(now); });
+      observe_batch_metrics(*observer, batch);
     }
   }
 
@@ -446,3 +386,5 @@ class TorchRunner : public BasicTorchRunner<Batch> {
 };
 
 }  // namespace danling::inline v0
+
+#include <danling/runner/detail/torch_runner_rare.hpp>

@@ -173,9 +173,7 @@ class TorchRunnerBase : public BaseRunner {
 
  protected:
   template <std::derived_from<RunnerConfig> C>
-  explicit TorchRunnerBase(const C& config) : BaseRunner(config) {
-    read_options();
-  }
+  explicit TorchRunnerBase(const C& config) : TorchRunnerBase(StoredConfig<RunnerConfig>(config)) {}
 
   // ---- hooks of a step, on every rank -------------------------------------------------------------------------------
 
@@ -336,6 +334,8 @@ class TorchRunnerBase : public BaseRunner {
   struct Splits {
     std::vector<std::string> train, evaluate;
   };
+
+  explicit TorchRunnerBase(StoredConfig<RunnerConfig> config);
 
   // Parts of the loops. Each has a file of its name in src/runner.
   class Averages;
