@@ -185,7 +185,7 @@ void TorchRunnerBase::StepTapes::expect_settings() { settings_ = setting_hash();
 
 void TorchRunnerBase::StepTapes::check_settings() const {
   if (observing_ != nullptr && setting_hash() != settings_) {
-    observing_->refuse("it changes a learning rate or weight decay; only a callback or a schedule may");
+    observing_->mark_unrecordable("it changes a learning rate or weight decay; only a callback or a schedule may");
   }
 }
 
