@@ -75,7 +75,7 @@ check 'rules, self-test' sh -c 'python3 tools/check_sources_test.py 2>&1 | tail 
 check rules python3 tools/check_sources.py
 check 'links, self-test' sh -c 'python3 tools/check_links_test.py 2>&1 | tail -n 1 | grep -q "^OK"'
 check links python3 tools/check_links.py
-check shell shellcheck dev .ci/run packaging/*.sh tools/*.sh tests/*.sh
+check shell shellcheck dev .ci/run bench/peers/*.sh packaging/*.sh tools/*.sh tests/*.sh
 check format format
 check clang-tidy tidy
 [ -z "$failed" ] || {
