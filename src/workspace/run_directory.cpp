@@ -162,8 +162,11 @@ std::optional<fs::path> RunDirectory::log_file() const {
   std::optional<fs::path> out;
   std::error_code error;
   for (fs::directory_iterator entry(dir_ / "logs", error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().extension() == ".log" && (!out || *out < entry->path())) {
-      out = entry->path();
+    const fs::path& path = entry->path();
+    // Logs of other ranks and rotated ones have a second extension.
+    const bool is_first = !path.stem().has_extension();
+    if (path.extension() == ".log" && is_first && (!out || *out < path)) {
+      out = path;
     }
   }
   return out;

@@ -222,6 +222,19 @@ TEST_CASE("RunDirectory: files that are missing, half written or of another form
   CHECK_FALSE(run.last_line()->epoch);
 }
 
+TEST_CASE("RunDirectory: its log file is the newest of the first rank", "[workspace]") {
+  const TempDir dir;
+  fs::create_directories(dir / "logs");
+  const RunDirectory run(dir.path());
+  write_file(dir / "logs/20260102-030405-000006.rank1.log", "");
+  CHECK(!run.log_file());
+  for (const char* name : {"20260102-030405-000006.log", "20260102-030405-000006.1.log", "20260101-000000-000000.log",
+                           "20260102-030405-000006.txt"}) {
+    write_file(dir / "logs" / name, "");
+  }
+  CHECK(run.log_file() == dir / "logs/20260102-030405-000006.log");
+}
+
 TEST_CASE("RunDirectory: a last line longer than a block is found", "[workspace]") {
   const TempDir dir;
   for (const std::size_t length : {100, 4096, 70000, 1100000}) {

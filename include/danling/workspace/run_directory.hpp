@@ -124,7 +124,7 @@ class RunDirectory {
   std::vector<CheckpointEntry> checkpoints() const;
   /// The names of earlier attempts, oldest first.
   std::vector<std::string> attempts() const;
-  /// The newest log file.
+  /// The newest log file of the first rank, as it is written now: without those of other ranks and rotated ones.
   std::optional<std::filesystem::path> log_file() const;
   /// Bytes of all files below; counts hard links once, does not follow symbolic links.
   std::uint64_t bytes() const;
