@@ -1,8 +1,7 @@
 // In place of the reader of TAR archives, in a library that is built without it.
 #include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
 #include <danling/formats/tar.hpp>
-
-#include <formats/data_file.hpp>
 
 namespace danling::inline v0::formats {
 
