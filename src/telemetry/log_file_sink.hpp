@@ -31,12 +31,11 @@ class LogFileSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   using Report = std::function<void(const std::string& text)>;
 
+  /// Has no file until open(): `options.file` must be empty.
   LogFileSink(LoggerOptions options, Report report)
       : base_sink(std::make_unique<spdlog::pattern_formatter>(options.pattern)),
         options_(std::move(options)),
-        report_(std::move(report)) {
-    options_.file.clear();
-  }
+        report_(std::move(report)) {}
   ~LogFileSink() override { close(); }
   LogFileSink(const LogFileSink&) = delete;
   LogFileSink& operator=(const LogFileSink&) = delete;

@@ -106,9 +106,10 @@ Logger::Logger(LoggerOptions options, ConsoleOptions console) : console_(console
   check_log_pattern(options.pattern);
   check<ConfigError>(options.max_file_size == 0 || options.max_files > 0, "logger.max_files",
                      "expected at least one rotated file with max_file_size, got 0");
+  const std::string file = std::move(options.file);
   sinks_ = std::make_unique<Sinks>(options, console_);
-  if (!options.file.empty()) {
-    open_file(options.file);
+  if (!file.empty()) {
+    open_file(file);
   }
 }
 
