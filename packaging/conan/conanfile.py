@@ -32,6 +32,9 @@ class Danling(ConanFile):
         "command": True,
         "torch_dir": "",
         "system_libraries": False,
+        # danling compiles both in one source each; the recipes name the targets by this option.
+        "fmt/*:header_only": True,
+        "spdlog/*:header_only": True,
     }
     sources_of = ("CMakeLists.txt", "LICENSE", "apps/*", "cmake/*", "include/*", "src/*", "tools/fetch_libtorch.py")
 
@@ -43,6 +46,7 @@ class Danling(ConanFile):
     def requirements(self):
         if self.options.system_libraries:
             return
+        self.requires("fmt/10.2.1")
         self.requires("nlohmann_json/3.11.3")
         self.requires("spdlog/1.14.1")
         self.requires("xxhash/0.8.2")
