@@ -36,11 +36,12 @@ function(danling_module name)
   target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   if(arg_TORCH)
     target_link_libraries(danling_${name} PRIVATE torch)
-    if(DANLING_UNITY)
-      set_target_properties(danling_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
-      # An anonymous namespace in an included file is harmless if that file is a source.
-      target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-    endif()
+  endif()
+  if(DANLING_UNITY)
+    # Each unit takes 2 GB of memory, most of it for LibTorch's headers.
+    set_target_properties(danling_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 50)
+    # An anonymous namespace in an included file is harmless if that file is a source.
+    target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
   set_property(GLOBAL APPEND PROPERTY danling_objects $<TARGET_OBJECTS:danling_${name}>)
   set_property(GLOBAL APPEND PROPERTY danling_links ${arg_LINK})

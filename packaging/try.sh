@@ -38,7 +38,7 @@ torch_root() {
 
 # The .tar.gz and the .deb, in $build; the archive unpacked and run.
 step_cpack() {
-  cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDANLING_UNITY=ON -DDANLING_BUILD_TESTS=OFF \
+  cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDANLING_BUILD_TESTS=OFF \
     -DDANLING_BUILD_EXAMPLES=OFF -DDANLING_BUILD_BENCH=OFF -DTorch_DIR="$torch/share/cmake/Torch" \
     -DDANLING_INSTALL_TORCH=/opt/libtorch
   cmake --build "$build" --target danling danling_command

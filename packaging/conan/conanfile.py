@@ -79,7 +79,6 @@ class Danling(ConanFile):
                 "DANLING_BUILD_BENCH": False,
                 "DANLING_BUILD_EXAMPLES": False,
                 "DANLING_BUILD_TESTS": False,
-                "DANLING_UNITY": True,
                 "DANLING_WITH_IMAGES": bool(self.options.images),
                 "Torch_DIR": os.path.join(str(self.options.torch_dir), "share", "cmake", "Torch"),
             }

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto where = "checkpoint.read";
+constexpr auto shards_where = "checkpoint.read";
 
 // In the search order of Hugging Face's libraries.
 constexpr std::array<std::string_view, 4> known_files = {"model.safetensors", "model.safetensors.index.json",
@@ -29,7 +29,7 @@ formats::RecordTree parse_index(const fs::path& path) {
     return formats::parse_json(formats::InputFile(path).text(), concat("index ", quote(path.string())));
   } catch (const DataError& error) {
     const std::string_view text = error.what();
-    fail<CheckpointError>(where, text.substr(text.find("] ") + 2));
+    fail<CheckpointError>(shards_where, text.substr(text.find("] ") + 2));
   }
 }
 
@@ -37,20 +37,20 @@ formats::RecordTree parse_index(const fs::path& path) {
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const formats::RecordTree tree = parse_index(path);
   const auto* shards = tree.is_map() ? tree.find("weight_map") : nullptr;
-  check<CheckpointError>(shards != nullptr && shards->is_map() && !shards->map().empty(), where,
+  check<CheckpointError>(shards != nullptr && shards->is_map() && !shards->map().empty(), shards_where,
                          "expected 'weight_map', a map from keys to shards, in index ", quote(path.string()), ", got ",
                          shards == nullptr  ? std::string("none")
                          : shards->is_map() ? std::string("an empty one")
                                             : std::string(shards->kind()));
   std::map<std::string, std::string> out;
   for (const auto& [key, shard] : shards->map()) {
-    check<CheckpointError>(shard.is_string(), where, "expected the name of a shard for key ", quote(key.string()),
-                           " in index ", quote(path.string()), ", got ", shard.kind());
+    check<CheckpointError>(shard.is_string(), shards_where, "expected the name of a shard for key ",
+                           quote(key.string()), " in index ", quote(path.string()), ", got ", shard.kind());
     const std::string& name = shard.string();
     const bool plain = !name.empty() && name != "." && name != ".." &&
                        name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-    check<CheckpointError>(plain, where, "expected shards in the directory of index ", quote(path.string()), ", got ",
-                           quote(name), " for key ", quote(key.string()));
+    check<CheckpointError>(plain, shards_where, "expected shards in the directory of index ", quote(path.string()),
+                           ", got ", quote(name), " for key ", quote(key.string()));
     out.emplace(key.string(), name);
   }
   return out;
@@ -58,8 +58,8 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 
 State load_shard(const fs::path& path) {
   State state = formats::is_safetensors(path) ? load_safetensors(path) : load_file(path);
-  check<CheckpointError>(state.is_map(), where, "expected a map of weights in shard ", quote(path.string()), ", got ",
-                         state.kind());
+  check<CheckpointError>(state.is_map(), shards_where, "expected a map of weights in shard ", quote(path.string()),
+                         ", got ", state.kind());
   return state;
 }
 
@@ -72,7 +72,7 @@ fs::path weights_in(const fs::path& directory) {
       return directory / name;
     }
   }
-  fail<CheckpointError>(where, "expected ", join(known_files), " in directory ", quote(directory.string()),
+  fail<CheckpointError>(shards_where, "expected ", join(known_files), " in directory ", quote(directory.string()),
                         ", got none of them; name the file");
 }
 
@@ -98,7 +98,7 @@ State load_shards(const fs::path& index) {
   if (!missing.empty()) {
     const std::size_t number = missing.size();
     missing.resize(std::min<std::size_t>(number, 4));
-    fail<CheckpointError>(where, "expected ", shards.size(), " shards next to index ", quote(index.string()),
+    fail<CheckpointError>(shards_where, "expected ", shards.size(), " shards next to index ", quote(index.string()),
                           ", got none of ", join(missing),
                           number > missing.size() ? concat(" and ", number - missing.size(), " more") : "");
   }
@@ -109,15 +109,15 @@ State load_shards(const fs::path& index) {
     for (const auto& [key, value] : part.map()) {
       const std::string name = key.is_string() ? key.string() : key.text();
       const auto [first, added] = found.try_emplace(name, shard);
-      check<CheckpointError>(added, where, "expected each key in one shard of index ", quote(index.string()), ", got ",
-                             quote(name), " in ", first->second, " and ", shard);
+      check<CheckpointError>(added, shards_where, "expected each key in one shard of index ", quote(index.string()),
+                             ", got ", quote(name), " in ", first->second, " and ", shard);
       out[name] = value;
     }
   }
   for (const auto& [key, shard] : shard_of) {
     const auto got = found.find(key);
-    check<CheckpointError>(got != found.end() && got->second == shard, where, "expected key ", quote(key), " in shard ",
-                           shard, ", as index ", quote(index.string()), " says, got ",
+    check<CheckpointError>(got != found.end() && got->second == shard, shards_where, "expected key ", quote(key),
+                           " in shard ", shard, ", as index ", quote(index.string()), " says, got ",
                            got == found.end() ? std::string("none") : concat("it in ", got->second));
   }
   return out;

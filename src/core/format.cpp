@@ -36,6 +36,36 @@ std::string to_text(std::int64_t value) { return std::to_string(value); }
 
 std::string to_text(std::uint64_t value) { return std::to_string(value); }
 
+void detail::TextPart::append_to(std::string& out) const {
+  switch (kind_) {
+    case Kind::text:
+      out.append(value_.data, size_);
+      return;
+    case Kind::character:
+      out.push_back(static_cast<char>(value_.integer));
+      return;
+    case Kind::boolean:
+      out.append(to_text(value_.integer != 0));
+      return;
+    case Kind::integer:
+      out.append(to_text(value_.integer));
+      return;
+    case Kind::unsigned_integer:
+      out.append(to_text(value_.unsigned_integer));
+      return;
+    case Kind::real:
+      out.append(to_text(value_.real));
+  }
+}
+
+std::string detail::concat_parts(std::initializer_list<TextPart> parts) {
+  std::string out;
+  for (const TextPart& part : parts) {
+    part.append_to(out);
+  }
+  return out;
+}
+
 std::string detail::quote(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {

@@ -13,7 +13,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* where = "distributed.environment";
+constexpr const char* environment_where = "distributed.environment";
 constexpr int unlimited = 1 << 24;
 
 /// Environment variables of one launcher. If there are two names, the first one that is set applies.
@@ -52,13 +52,14 @@ class Reader {
     int parsed = 0;
     const char* const end = value->data() + value->size();
     const auto [stop, error] = std::from_chars(value->data(), end, parsed);
-    check<DistributedError>(error == std::errc() && stop == end, where, "expected ", name,
+    check<DistributedError>(error == std::errc() && stop == end, environment_where, "expected ", name,
                             " to be a whole number, got ", quote(*value));
     if (high == unlimited) {
-      check<DistributedError>(parsed >= low, where, "expected ", name, " to be at least ", low, ", got ", parsed);
+      check<DistributedError>(parsed >= low, environment_where, "expected ", name, " to be at least ", low, ", got ",
+                              parsed);
     } else {
-      check<DistributedError>(parsed >= low && parsed <= high, where, "expected ", name, " between ", low, " and ",
-                              high, ", got ", parsed);
+      check<DistributedError>(parsed >= low && parsed <= high, environment_where, "expected ", name, " between ", low,
+                              " and ", high, ", got ", parsed);
     }
     return parsed;
   }
@@ -97,7 +98,7 @@ Claim read_slurm_step(const Reader& read) {
 
 void require_complete(const Claim& claim) {
   const auto missing = [&](const char* name, const char* beside, int value) {
-    fail<DistributedError>(where, "expected ", name, " to be set together with ", beside, "=", value,
+    fail<DistributedError>(environment_where, "expected ", name, " to be set together with ", beside, "=", value,
                            ", got nothing; start every process through the launcher, or unset ", beside);
   };
   if (!claim.world_size) {
@@ -105,15 +106,16 @@ void require_complete(const Claim& claim) {
   } else if (!claim.rank && *claim.world_size > 1) {
     missing(claim.launcher->rank, claim.size_name, *claim.world_size);
   }
-  check<DistributedError>(claim.rank.value_or(0) < *claim.world_size, where, "expected ", claim.launcher->rank,
-                          " below ", claim.size_name, "=", *claim.world_size, ", got ", claim.rank.value_or(0));
+  check<DistributedError>(claim.rank.value_or(0) < *claim.world_size, environment_where, "expected ",
+                          claim.launcher->rank, " below ", claim.size_name, "=", *claim.world_size, ", got ",
+                          claim.rank.value_or(0));
 }
 
 /// Throws if `other`, which may be incomplete, contradicts `claim`.
 void require_agreement(const Claim& claim, const Claim& other) {
   const auto compare = [&](const char* name, int value, const char* other_name, std::optional<int> other_value) {
-    check<DistributedError>(!other_value || *other_value == value, where, "expected ", other_name, " to equal ", name,
-                            "=", value, ", got ", other_value.value_or(0),
+    check<DistributedError>(!other_value || *other_value == value, environment_where, "expected ", other_name,
+                            " to equal ", name, "=", value, ", got ", other_value.value_or(0),
                             "; unset the variables of the launcher that did not start this process");
   };
   compare(claim.size_name, *claim.world_size, other.size_name, other.world_size);
@@ -171,8 +173,8 @@ void read_local(const Reader& read, const Launcher& launcher, ProcessIdentity& i
   identity.local_world_size = std::min(size.value_or(0), identity.world_size);
   const auto rank = first_number(read, launcher.local_rank, 0, unlimited);
   const bool known = identity.local_world_size > 0;
-  check<DistributedError>(rank.value_or(0) < (known ? identity.local_world_size : identity.world_size), where,
-                          "expected ", launcher.local_rank[0], " below ",
+  check<DistributedError>(rank.value_or(0) < (known ? identity.local_world_size : identity.world_size),
+                          environment_where, "expected ", launcher.local_rank[0], " below ",
                           !known                ? launcher.world_size
                           : &launcher == &slurm ? "the number of tasks on this node"
                                                 : launcher.local_world_size[0],
@@ -221,7 +223,7 @@ void read_slurm_master(const Reader& read, ProcessIdentity& identity) {
   const auto step = count("SLURM_STEP_ID", "SLURM_STEPID");
   if (identity.master_address.empty() && list) {
     const auto host = detail::first_slurm_host(*list);
-    check<DistributedError>(host.has_value(), where,
+    check<DistributedError>(host.has_value(), environment_where,
                             "expected a list of nodes such as node[01-03,7],gpu3 in SLURM_STEP_NODELIST, got ",
                             quote(*list), "; set MASTER_ADDR to the host of rank 0");
     identity.master_address = *host;

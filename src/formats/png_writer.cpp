@@ -9,7 +9,7 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::string_view where = "formats.encode_png";
+constexpr std::string_view png_where = "formats.encode_png";
 
 void put_number(std::string& out, std::uint64_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) {
@@ -48,14 +48,14 @@ std::string encode_png(std::span<const std::byte> pixels, std::int64_t width, st
   check<DataError>(width > 0 && height > 0 && width <= most && height <= most && (channels == 1 || channels == 3) &&
                        pixels.size() == static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height) *
                                             static_cast<std::uint64_t>(channels),
-                   where, "expected pixels [height, width, 1 or 3], got ", pixels.size(), " bytes for [", height, ", ",
-                   width, ", ", channels, "]");
+                   png_where, "expected pixels [height, width, 1 or 3], got ", pixels.size(), " bytes for [", height,
+                   ", ", width, ", ", channels, "]");
   const std::string rows = filtered(pixels, static_cast<std::size_t>(width * channels));
   std::string packed(compressBound(rows.size()), '\0');
   uLongf size = packed.size();
   check<DataError>(compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
                              reinterpret_cast<const Bytef*>(rows.data()), rows.size(), /*level=*/6) == Z_OK,
-                   where, "expected zlib to compress ", rows.size(), " bytes, got an error");
+                   png_where, "expected zlib to compress ", rows.size(), " bytes, got an error");
   packed.resize(size);
 
   std::string header;

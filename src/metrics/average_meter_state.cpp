@@ -15,7 +15,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* kLoad = "average_meter.load_state_dict";
+constexpr const char* kLoadMeter = "average_meter.load_state_dict";
 constexpr const char* kMerge = "average_meter.merge_states";
 
 // A number for scalars, otherwise a copy.
@@ -25,7 +25,7 @@ State saved(const at::Tensor& tensor, bool elements) {
 
 // A float64 copy of a saved tensor, which must have the sum's shape.
 at::Tensor loaded_like(const at::Tensor& sum, const State& state, const char* what) {
-  check<StateError>(state.is_tensor() && state.tensor().defined() && state.tensor().sizes() == sum.sizes(), kLoad,
+  check<StateError>(state.is_tensor() && state.tensor().defined() && state.tensor().sizes() == sum.sizes(), kLoadMeter,
                     "expected ", what, " of the sum's shape, got another");
   return state.tensor().detach().to(sum.options(), /*non_blocking=*/false, /*copy=*/true);
 }
@@ -63,8 +63,8 @@ void AverageMeter::load_state_dict(const State& state) {
   AverageMeter loaded;
   loaded.n_ = state.at("n").integer();
   loaded.count_ = state.at("count").integer();
-  check<StateError>(loaded.n_ >= 0 && loaded.count_ >= 0, kLoad, "expected n and count of at least 0, got ", loaded.n_,
-                    " and ", loaded.count_);
+  check<StateError>(loaded.n_ >= 0 && loaded.count_ >= 0, kLoadMeter, "expected n and count of at least 0, got ",
+                    loaded.n_, " and ", loaded.count_);
   const c10::InferenceMode normal(false);
   if (!sum.is_tensor()) {
     loaded.value_ = value.number();
@@ -72,7 +72,7 @@ void AverageMeter::load_state_dict(const State& state) {
     loaded.rest_ = rest != nullptr ? rest->number() : 0.0;
   } else {
     const at::Tensor& last = value.tensor();
-    check<StateError>(last.defined() && sum.tensor().defined() && last.sizes() == sum.tensor().sizes(), kLoad,
+    check<StateError>(last.defined() && sum.tensor().defined() && last.sizes() == sum.tensor().sizes(), kLoadMeter,
                       "expected value and sum of one shape, got ", detail::tensor_text(last), " and ",
                       detail::tensor_text(sum.tensor()));
     Extra& extra = loaded.extra();
@@ -83,12 +83,13 @@ void AverageMeter::load_state_dict(const State& state) {
   }
   if (index != nullptr) {
     loaded.extra().batch.index = index->integer();
-    check<StateError>(index->integer() >= 0, kLoad, "expected a batch_index of at least 0, got ", index->integer());
+    check<StateError>(index->integer() >= 0, kLoadMeter, "expected a batch_index of at least 0, got ",
+                      index->integer());
   }
   if (parts != nullptr) {
     Batch& batch = loaded.extra().batch;
     batch.parts = parts->at("parts").integer();
-    check<StateError>(batch.parts > 1, kLoad, "expected a batch of at least 2 parts, got ", batch.parts);
+    check<StateError>(batch.parts > 1, kLoadMeter, "expected a batch of at least 2 parts, got ", batch.parts);
     batch.divided = true;
     batch.n = std::exchange(loaded.n_, 0);
     if (sum.is_tensor()) {

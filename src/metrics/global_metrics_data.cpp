@@ -131,7 +131,7 @@ void join_parts(const RunningSums& which, PartSums& parts, const PartSums& more)
 }
 
 bool keep_parts(const RunningSums& which, PartSums& parts, std::int64_t begin, std::int64_t end) {
-  const at::Tensor any = any_part(parts);
+  const at::Tensor any = first_defined(parts);
   if (!any.defined()) {
     return false;
   }
@@ -149,7 +149,7 @@ bool keep_parts(const RunningSums& which, PartSums& parts, std::int64_t begin, s
   return true;
 }
 
-at::Tensor any_part(const PartSums& parts) {
+at::Tensor first_defined(const PartSums& parts) {
   const auto found = std::find_if(parts.begin(), parts.end(), [](const at::Tensor& part) { return part.defined(); });
   return found == parts.end() ? at::Tensor() : *found;
 }

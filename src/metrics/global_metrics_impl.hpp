@@ -53,7 +53,7 @@ void join_parts(const RunningSums& which, PartSums& parts, const PartSums& more)
 /// parts exist.
 bool keep_parts(const RunningSums& which, PartSums& parts, std::int64_t begin, std::int64_t end);
 /// A part with data; undefined without any.
-at::Tensor any_part(const PartSums& parts);
+at::Tensor first_defined(const PartSums& parts);
 /// The sum of all parts; undefined without any.
 at::Tensor total_of(const RunningSums& which, const PartSums& parts);
 

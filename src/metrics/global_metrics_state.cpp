@@ -15,7 +15,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* kLoad = "global_metrics.load_state_dict";
+constexpr const char* kLoadMetrics = "global_metrics.load_state_dict";
 
 // A tensor, or for several parts a list with null for parts without data.
 State parts_state(const detail::PartSums& parts) {
@@ -38,7 +38,7 @@ State::Map sums_state(const std::vector<RunningSumsPtr>& keys, const std::vector
   State::Map out;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     detail::PartSums parts = sums[i];
-    const at::Tensor any = detail::any_part(parts);
+    const at::Tensor any = detail::first_defined(parts);
     if (any.defined() && !detail::is_exact(*keys[i], any.scalar_type())) {
       parts.resize(std::max(parts.size(), static_cast<std::size_t>(num_parts)));
     }
@@ -63,7 +63,7 @@ std::optional<RunningSums::Form> form_of_sums(const RunningSums& which, const at
 }
 
 at::Tensor read_part(const RunningSums& which, const State& state, const at::Tensor& present) {
-  check<StateError>(state.is_tensor() && is_plain(state.tensor()), kLoad, "expected the sums ", quote(which.key),
+  check<StateError>(state.is_tensor() && is_plain(state.tensor()), kLoadMetrics, "expected the sums ", quote(which.key),
                     " as a dense tensor, got ", state.is_tensor() ? "another one" : state.kind());
   at::Tensor sums = state.tensor();
   const auto form = form_of_sums(which, present);
@@ -72,7 +72,7 @@ at::Tensor read_part(const RunningSums& which, const State& state, const at::Ten
     sums = upgraded.defined() ? upgraded : sums;
   }
   if (form && (sums.scalar_type() != form->dtype || sums.sizes() != form->shape)) {
-    fail<StateError>(kLoad, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype), " ",
+    fail<StateError>(kLoadMetrics, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype), " ",
                      detail::shape_text(form->shape), ", got ", detail::tensor_text(sums));
   }
   return detail::copy_outside_inference_mode(sums);
@@ -81,7 +81,7 @@ at::Tensor read_part(const RunningSums& which, const State& state, const at::Ten
 // `present`: sums with the same dtype and shape, if any.
 detail::PartSums read_sums(const RunningSums& which, const State::Map& state, bool expected, at::Tensor present) {
   const State* found = state.find(which.key);
-  check<StateError>((found != nullptr) == expected, kLoad, "expected ", expected ? "" : "no ", "sums ",
+  check<StateError>((found != nullptr) == expected, kLoadMetrics, "expected ", expected ? "" : "no ", "sums ",
                     quote(which.key), expected ? ", got none" : " without a batch, got some");
   detail::PartSums parts;
   if (found == nullptr) {
@@ -104,32 +104,32 @@ std::vector<detail::PartSums> read_all_sums(const std::vector<RunningSumsPtr>& k
                                             bool expected, const std::vector<detail::PartSums>& present) {
   std::vector<detail::PartSums> out;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    out.push_back(read_sums(*keys[i], state, expected, detail::any_part(present[i])));
+    out.push_back(read_sums(*keys[i], state, expected, detail::first_defined(present[i])));
   }
-  check<StateError>(state.size() == (expected ? keys.size() : 0), kLoad, "expected ", keys.size(), " sums, got ",
+  check<StateError>(state.size() == (expected ? keys.size() : 0), kLoadMetrics, "expected ", keys.size(), " sums, got ",
                     state.size(), "; were they saved by other metrics?");
   return out;
 }
 
 // The state of another container has other keys, or values of other types.
 void check_parts(const State& state) {
-  check<StateError>(state.is_map(), kLoad, "expected a map, got ", state.kind());
+  check<StateError>(state.is_map(), kLoadMetrics, "expected a map, got ", state.kind());
   constexpr const char* expected = "expected n, count, sums and last_sums, got a state ";
   for (const std::string_view key : {"n", "count", "last", "batch_index"}) {
     const State* part = state.find(key);
-    check<StateError>(part != nullptr || key == "last" || key == "batch_index", kLoad, expected, "without ",
+    check<StateError>(part != nullptr || key == "last" || key == "batch_index", kLoadMetrics, expected, "without ",
                       quote(key));
-    check<StateError>(part == nullptr || part->is_integer(), kLoad, "expected an integer ", quote(key), ", got ",
+    check<StateError>(part == nullptr || part->is_integer(), kLoadMetrics, "expected an integer ", quote(key), ", got ",
                       part == nullptr ? "" : part->kind());
   }
   for (const char* key : {"sums", "last_sums"}) {
     const State* part = state.find(key);
-    check<StateError>(part != nullptr, kLoad, expected, "without ", quote(key));
-    check<StateError>(part->is_map(), kLoad, "expected a map ", quote(key), ", got ", part->kind());
+    check<StateError>(part != nullptr, kLoadMetrics, expected, "without ", quote(key));
+    check<StateError>(part->is_map(), kLoadMetrics, "expected a map ", quote(key), ", got ", part->kind());
   }
   for (const char* key : {"preds", "targets", "batches"}) {
     const State* part = state.find(key);
-    check<StateError>(part == nullptr || part->is_tensor(), kLoad, "expected a tensor ", quote(key), ", got ",
+    check<StateError>(part == nullptr || part->is_tensor(), kLoadMetrics, "expected a tensor ", quote(key), ", got ",
                       part == nullptr ? "" : part->kind());
   }
 }
@@ -156,7 +156,7 @@ void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<Ru
       }
     }
   } catch (const MetricError& error) {
-    fail<StateError>(kLoad, "expected predictions and targets that the metrics can read, got ",
+    fail<StateError>(kLoadMetrics, "expected predictions and targets that the metrics can read, got ",
                      detail::tensor_text(preds), " and ", detail::tensor_text(targets), ": ", error.what());
   } catch (const std::exception&) {
     // A user's metric that throws for empty data proves nothing.
@@ -193,30 +193,31 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
   Local loaded;
   if (const State* index = state.find("batch_index")) {
     loaded.last_index = index->integer();
-    check<StateError>(loaded.last_index >= 0, kLoad, "expected a batch_index of at least 0, got ", loaded.last_index);
+    check<StateError>(loaded.last_index >= 0, kLoadMetrics, "expected a batch_index of at least 0, got ",
+                      loaded.last_index);
   }
   loaded.n.host = state.at("n").integer();
   loaded.count.host = state.at("count").integer();
-  check<StateError>(loaded.n.host >= 0 && loaded.count.host >= loaded.n.host, kLoad,
+  check<StateError>(loaded.n.host >= 0 && loaded.count.host >= loaded.n.host, kLoadMetrics,
                     "expected counts that are not negative and n within count, got n ", loaded.n.host, " and count ",
                     loaded.count.host);
   const State* preds = state.find("preds");
   const State* targets = state.find("targets");
-  check<StateError>((state.find("last") != nullptr) == keeps, kLoad, "expected the state of metrics that ",
+  check<StateError>((state.find("last") != nullptr) == keeps, kLoadMetrics, "expected the state of metrics that ",
                     keeps ? "store" : "do not store", " predictions, got that of metrics that ",
                     keeps ? "do not" : "do");
-  check<StateError>((preds != nullptr) == (targets != nullptr) && (preds == nullptr || keeps), kLoad,
+  check<StateError>((preds != nullptr) == (targets != nullptr) && (preds == nullptr || keeps), kLoadMetrics,
                     "expected predictions and targets, got one of them");
   if (preds != nullptr) {
     const at::Tensor& rows = preds->tensor();
     const at::Tensor& labels = targets->tensor();
-    check<StateError>(is_plain(rows) && is_plain(labels), kLoad,
+    check<StateError>(is_plain(rows) && is_plain(labels), kLoadMetrics,
                       "expected dense predictions and targets, got sparse or nested ones");
     loaded.last_rows = state.at("last").integer();
     check<StateError>(rows.dim() > 0 && labels.dim() > 0 && rows.size(0) == labels.size(0) && loaded.last_rows >= 0 &&
                           loaded.last_rows <= rows.size(0),
-                      kLoad, "expected as many predictions as targets, and no fewer than the last ", loaded.last_rows,
-                      ", got ", detail::tensor_text(rows), " and ", detail::tensor_text(labels));
+                      kLoadMetrics, "expected as many predictions as targets, and no fewer than the last ",
+                      loaded.last_rows, ", got ", detail::tensor_text(rows), " and ", detail::tensor_text(labels));
     check_readable(metrics, sums, rows, labels);
     loaded.preds.append(rows, options.device);
     loaded.targets.append(labels, options.device);
@@ -228,8 +229,8 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
     check<StateError>(
         batches == nullptr || (loaded.batches.read(batches->tensor()) && !loaded.batches.empty() &&
                                loaded.batches.rows() == rows.size(0) && loaded.batches.last() == loaded.last_index),
-        kLoad, "expected batches that cover the ", rows.size(0), " predictions and end with number ", loaded.last_index,
-        ", got others");
+        kLoadMetrics, "expected batches that cover the ", rows.size(0), " predictions and end with number ",
+        loaded.last_index, ", got others");
   }
   const State::Map& totals = state.at("sums").map();
   const bool any = keeps ? preds != nullptr : totals.size() > 0;

@@ -231,7 +231,7 @@ void GlobalMetrics::synchronize(const Group& group) {
   report.batches = report.resend_all ? detail::BatchRows() : local.batches.after(impl.sent_index);
   report.forms = {form_of(local.preds.like(), 1), form_of(local.targets.like(), 1)};
   for (std::size_t i = 0; i < impl.sums.size(); ++i) {
-    report.forms.push_back(form_of(detail::any_part(local.totals[i]), 0));
+    report.forms.push_back(form_of(detail::first_defined(local.totals[i]), 0));
     report.parts.push_back(number_of_parts(local.totals[i]));
   }
   std::vector<Report> reports;
@@ -282,7 +282,8 @@ void GlobalMetrics::synchronize(const Group& group) {
     at::Tensor& of_last = merged.last.emplace_back();
     const Form& form = forms[i + 2];
     if (!form.empty() && detail::is_exact(*impl.sums[i], static_cast<at::ScalarType>(form.front()))) {
-      const at::Tensor both = sum_over_ranks(group, form, detail::any_part(local.totals[i]), detail::any_part(last));
+      const at::Tensor both =
+          sum_over_ranks(group, form, detail::first_defined(local.totals[i]), detail::first_defined(last));
       total = both[0];
       of_last = both[1];
     } else if (!form.empty()) {

@@ -14,7 +14,7 @@
 namespace danling::inline v0 {
 namespace {
 
-std::int64_t batch_size(const at::Tensor& prediction) {
+std::int64_t rows_of(const at::Tensor& prediction) {
   return !prediction.defined() || prediction.dim() == 0 ? 1 : prediction.size(0);
 }
 
@@ -53,10 +53,9 @@ void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target
   if (preprocess_) {
     auto [input, label] = preprocess_(prediction, target);
     const MetricState state(detail::as_rows(input), detail::as_rows(label));
-    record(value_of(state), n ? *n : batch_size(state.preds()));
+    record(value_of(state), n ? *n : rows_of(state.preds()));
   } else {
-    record(value_of(MetricState(detail::as_rows(prediction), detail::as_rows(target))),
-           n ? *n : batch_size(prediction));
+    record(value_of(MetricState(detail::as_rows(prediction), detail::as_rows(target))), n ? *n : rows_of(prediction));
   }
 }
 
@@ -109,7 +108,7 @@ void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& targ
   for (const auto& entry : meters_) {
     values.push_back(entry.meter.value_of(state));
   }
-  const std::int64_t weight = n ? *n : batch_size(state.preds());
+  const std::int64_t weight = n ? *n : rows_of(state.preds());
   auto value = values.begin();
   for (auto& entry : meters_) {
     entry.meter.record(*value++, weight);

@@ -10,7 +10,7 @@
 namespace danling::inline v0::nn {
 namespace {
 
-constexpr auto where = "nn.recompute_modules";
+constexpr auto recompute_where = "nn.recompute_modules";
 
 /// Replaces a module in a Sequential; the module stays registered.
 class RecomputedEntry final : public torch::nn::Module {
@@ -25,7 +25,8 @@ class RecomputedEntry final : public torch::nn::Module {
         entry_.ptr(), [entry = entry_](const at::Tensor& x) mutable { return entry.forward(x); }, std::move(input));
   }
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& = std::nullopt) const override {
-    fail<StateError>(where, "expected clone() before recompute_modules(), got a Sequential with recomputed entries");
+    fail<StateError>(recompute_where,
+                     "expected clone() before recompute_modules(), got a Sequential with recomputed entries");
   }
   std::shared_ptr<torch::nn::Module> entry() const { return entry_.ptr(); }
 
@@ -40,7 +41,7 @@ class Selection {
       try {
         patterns_.emplace_back(pattern);
       } catch (const std::regex_error& error) {
-        fail<ConfigError>(where, "expected regular expressions, got ", quote(pattern), ": ", error.what());
+        fail<ConfigError>(recompute_where, "expected regular expressions, got ", quote(pattern), ": ", error.what());
       }
     }
   }
@@ -69,8 +70,8 @@ class Selection {
         constexpr std::size_t shown = 8;
         const bool more = known_.size() > shown;
         known_.resize(std::min(known_.size(), shown));
-        fail<ConfigError>(where, "expected a pattern found in a module's name (", join(known_), more ? ", ..." : "",
-                          "), got ", quote(patterns[i]));
+        fail<ConfigError>(recompute_where, "expected a pattern found in a module's name (", join(known_),
+                          more ? ", ..." : "", "), got ", quote(patterns[i]));
       }
     }
     return std::move(names_);
@@ -95,8 +96,9 @@ class Selection {
         entered = entered || again->entry() == module;
       }
     }
-    check<ConfigError>(entered, where, "expected entries of a Sequential, or modules that are nn::Recomputable, got ",
-                       quote(name), ", a ", module->name(),
+    check<ConfigError>(entered, recompute_where,
+                       "expected entries of a Sequential, or modules that are nn::Recomputable, got ", quote(name),
+                       ", a ", module->name(),
                        "; LibTorch has no hook around its forward: derive it from nn::Recomputable");
   }
 

@@ -52,11 +52,11 @@ struct ElementwiseOptimizer::Impl {
   detail::SpanList spans;
 
   // elementwise.cpp
-  void begin(const Group& group, Slot& slot) const;
+  [[gnu::noinline]] void begin(const Group& group, Slot& slot) const;
   at::ScalarType state_dtype(const Group& group, const Slot& slot) const;
   /// The number of updates so far. Waits for the device if only the device knows it.
   static double known_count(const Slot& slot);
-  static void to_host(Slot& slot);
+  [[gnu::noinline]] static void to_host(Slot& slot);
   /// Returns whether the state includes the number of updates: stochastic rounding depends on it.
   bool counted(const Group& group) const { return rule.counts || *group.options.stochastic_rounding; }
   /// Returns whether an update depends on the number of updates: a first momentum is not dampened.

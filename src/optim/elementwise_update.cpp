@@ -26,7 +26,8 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-/// Chooses the route of each parameter of group `g`. Flattened: calls would take a third of its instructions.
+/// Chooses the route of each parameter of group `g`. Flattened: calls would take a third of its instructions; rare
+/// callees are `noinline`.
 [[gnu::flatten]] void ElementwiseOptimizer::Impl::route(ElementwiseOptimizer& self, std::size_t g, bool on_device) {
   Group& group = groups[g];
   group.options.lr = self.groups_[g].lr;

@@ -28,7 +28,7 @@ void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList g
 /// Returns whether `kernel` may be used for tensors of `dtype` on `device`: on CUDA, if `compare_fused` passes with
 /// `brief_sizes`, which runs once per process, takes some milliseconds and waits for the device. Never on the CPU,
 /// where danling's kernels run.
-bool is_usable(FusedKernel kernel, at::Device device, at::ScalarType dtype);
+[[gnu::noinline]] bool is_usable(FusedKernel kernel, at::Device device, at::ScalarType dtype);
 
 /// Returns whether `kernel` computes the unfused update, computed in float64, to 4 units in the last place: for tensors
 /// with `sizes` elements, aligned and unaligned in their storage, with each combination of options. Waits for the

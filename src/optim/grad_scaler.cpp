@@ -16,6 +16,7 @@
 #include <danling/optim/clip.hpp>
 
 #include <optim/memory.hpp>
+#include <optim/params_of.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -33,14 +34,6 @@ void check_options(const GradScalerOptions& options, const char* where) {
            "expected a backoff_factor between 0 and 1, got ", *options.backoff_factor);
   check<E>(*options.growth_interval >= 1, where, "expected a growth_interval of at least 1, got ",
            *options.growth_interval);
-}
-
-std::vector<at::Tensor> params_of(const Optimizer& optimizer) {
-  std::vector<at::Tensor> out;
-  for (const auto& group : optimizer.param_groups()) {
-    out.insert(out.end(), group.params.begin(), group.params.end());
-  }
-  return out;
 }
 
 /// Gradients of one device and dtype, as the kernel expects them, with the flag on that device.
@@ -112,7 +105,7 @@ at::Tensor GradScaler::unscale(const std::vector<at::Tensor>& params) const {
 void GradScaler::unscale(Optimizer& optimizer) {
   check<StateError>(!checks_.contains(&optimizer), "optim.GradScaler.unscale",
                     "expected one call per optimizer before update(), got another after unscale() or step()");
-  checks_[&optimizer].found_inf = unscale(params_of(optimizer));
+  checks_[&optimizer].found_inf = unscale(detail::params_of(optimizer));
 }
 
 void GradScaler::step(Optimizer& optimizer) {
@@ -123,7 +116,7 @@ void GradScaler::step(Optimizer& optimizer) {
   GradScale scale;
   try {
     if (ready) {
-      check_of.found_inf = nonfinite_flag(params_of(optimizer)).to(device_, /*non_blocking=*/true);
+      check_of.found_inf = nonfinite_flag(detail::params_of(optimizer)).to(device_, /*non_blocking=*/true);
       scale.scale = scale_;
     }
     scale.found_inf = check_of.found_inf;

@@ -28,11 +28,11 @@ constexpr std::string_view lbfgs_keys[] = {"max_iter",         "max_eval",     "
 constexpr double least_curvature = 1e-10;
 
 double number(const at::Tensor& tensor) { return tensor.item().toDouble(); }
-double dot(const at::Tensor& a, const at::Tensor& b) { return number(a.dot(b)); }
+double dot_product(const at::Tensor& a, const at::Tensor& b) { return number(a.dot(b)); }
 double largest(const at::Tensor& vector) { return vector.numel() == 0 ? 0 : number(vector.abs().max()); }
 
 /// A parameter or gradient viewed as real numbers.
-at::Tensor real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
+at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
 
 OptimizerOptions validated_lbfgs(const OptimizerOptions& given) {
   OptimizerOptions options = detail::lbfgs_options().complete(given);
@@ -83,8 +83,8 @@ struct LBFGS::Impl {
     std::vector<at::Tensor> parts;
     for (const auto& param : params) {
       const at::Tensor& grad = param.grad();
-      parts.push_back(grad.defined() ? real(grad.to(param.scalar_type())).reshape({-1})
-                                     : at::zeros({real(param).numel()}, real(param).options()));
+      parts.push_back(grad.defined() ? as_real(grad.to(param.scalar_type())).reshape({-1})
+                                     : at::zeros({as_real(param).numel()}, as_real(param).options()));
     }
     return at::cat(parts);
   }
@@ -92,7 +92,7 @@ struct LBFGS::Impl {
   static void move(const std::vector<at::Tensor>& params, double step, const at::Tensor& direction) {
     std::int64_t offset = 0;
     for (const auto& param : params) {
-      const at::Tensor values = real(param);
+      const at::Tensor values = as_real(param);
       values.add_(direction.narrow(0, offset, values.numel()).view_as(values), step);
       offset += values.numel();
     }
@@ -110,7 +110,7 @@ struct LBFGS::Impl {
     }
     const at::Tensor y = flat_grad.sub(prev_flat_grad);
     const at::Tensor s = d.mul(t);
-    const double ys = dot(y, s);
+    const double ys = dot_product(y, s);
     if (ys > least_curvature) {
       if (static_cast<std::int64_t>(old_dirs.size()) == *options.history_size) {
         old_dirs.erase(old_dirs.begin());
@@ -120,17 +120,17 @@ struct LBFGS::Impl {
       old_dirs.push_back(y);
       old_stps.push_back(s);
       ro.push_back(rounded(1.0 / ys));
-      H_diag = rounded(ys / dot(y, y));
+      H_diag = rounded(ys / dot_product(y, y));
     }
     std::vector<double> al(old_dirs.size());
     at::Tensor q = flat_grad.neg();
     for (std::size_t i = old_dirs.size(); i-- > 0;) {
-      al[i] = rounded(dot(old_stps[i], q) * ro[i]);
+      al[i] = rounded(dot_product(old_stps[i], q) * ro[i]);
       q.add_(old_dirs[i], -al[i]);
     }
     q.mul_(H_diag);
     for (std::size_t i = 0; i < old_dirs.size(); ++i) {
-      q.add_(old_stps[i], al[i] - rounded(dot(old_dirs[i], q) * ro[i]));
+      q.add_(old_stps[i], al[i] - rounded(dot_product(old_dirs[i], q) * ro[i]));
     }
     d = q;
   }
@@ -156,7 +156,7 @@ struct LBFGS::Impl {
       prev_flat_grad = flat_grad.clone();
       prev_loss = loss;
       t = n_iter == 1 ? rounded(std::min(1.0, 1.0 / number(flat_grad.abs().sum())) * lr) : lr;
-      const double slope = dot(flat_grad, d);
+      const double slope = dot_product(flat_grad, d);
       if (slope > -*options.tolerance_change) {
         break;
       }
@@ -197,7 +197,7 @@ struct LBFGS::Impl {
         [&](double step) {
           move(params, step, d);
           LinePoint point{step, number(evaluate()), gather(params)};
-          point.slope = dot(point.grad, d);
+          point.slope = dot_product(point.grad, d);
           for (std::size_t i = 0; i < params.size(); ++i) {
             params[i].detach().copy_(origin[i]);
           }

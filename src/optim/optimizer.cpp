@@ -159,7 +159,7 @@ void Optimizer::add_group(ParamGroup group) {
   groups_.push_back(std::move(group));
 }
 
-std::string Optimizer::describe(std::size_t group, std::size_t index) const {
+[[gnu::noinline]] std::string Optimizer::describe(std::size_t group, std::size_t index) const {
   const ParamGroup& found = groups_[group];
   if (index < found.names.size()) {
     return quote(found.names[index]);

@@ -29,8 +29,8 @@ at::Tensor clip_on_device(const std::vector<at::Tensor>& params, double max_norm
 /// Stores in `scale` the factor for gradients of this norm, which is already divided by `scale`. No device wait.
 void limit_norm(const at::Tensor& norm, double max_norm, GradScale& scale);
 
-[[noreturn]] void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad,
-                                 const std::string& what);
+[[noreturn, gnu::cold, gnu::noinline]] void throw_gradient(std::string_view optimizer, const at::Tensor& param,
+                                                           const at::Tensor& grad, const std::string& what);
 
 /// Checks that a gradient is dense and has its parameter's shape and device. `what()` describes the parameter; called
 /// only on an error.
@@ -41,8 +41,9 @@ void check_gradient(std::string_view optimizer, const at::Tensor& param, const a
   }
 }
 
-[[noreturn]] void throw_buffer(std::string_view optimizer, const at::Tensor& param, at::ScalarType dtype,
-                               const at::Tensor& buffer, const char* key, const std::string& what);
+[[noreturn, gnu::cold, gnu::noinline]] void throw_buffer(std::string_view optimizer, const at::Tensor& param,
+                                                         at::ScalarType dtype, const at::Tensor& buffer,
+                                                         const char* key, const std::string& what);
 
 /// Checks that a buffer has its parameter's device: `model.to(device)` after the first update does not move it.
 /// `dtype`: that of the state.
@@ -56,6 +57,6 @@ void check_buffer(std::string_view optimizer, const at::Tensor& param, at::Scala
 }
 
 /// Throws for a group whose parameters were replaced.
-[[noreturn]] void throw_replaced(std::string_view optimizer, std::size_t group);
+[[noreturn, gnu::cold, gnu::noinline]] void throw_replaced(std::string_view optimizer, std::size_t group);
 
 }  // namespace danling::inline v0::optim::detail

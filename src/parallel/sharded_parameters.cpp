@@ -21,7 +21,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-constexpr std::string_view where = "parallel.fsdp";
+constexpr std::string_view fsdp_where = "parallel.fsdp";
 
 /// Called when the gradient of a whole tensor is complete for this backward pass.
 struct GradientHook final : torch::autograd::PostAccumulateGradHook {
@@ -42,7 +42,7 @@ std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vec
     try {
       patterns.emplace_back(pattern);
     } catch (const std::regex_error& error) {
-      fail<ConfigError>(where, "expected regular expressions for units, got ", quote(pattern), ": ", error.what());
+      fail<ConfigError>(fsdp_where, "expected regular expressions for units, got ", quote(pattern), ": ", error.what());
     }
   }
   std::vector<bool> found(patterns.size());
@@ -59,7 +59,7 @@ std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vec
     }
   }
   for (std::size_t at = 0; at < found.size(); ++at) {
-    check<ConfigError>(found[at], where, "expected a pattern found in a module's name or type, got ",
+    check<ConfigError>(found[at], fsdp_where, "expected a pattern found in a module's name or type, got ",
                        quote(expressions[at]));
   }
   std::vector<UnitParameters> units;
@@ -72,11 +72,11 @@ std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vec
     if (!seen.insert(entry.value().unsafeGetTensorImpl()).second) {
       continue;  // tied: one parameter with two names; it belongs to the unit of the first
     }
-    check<StateError>(!is_sharded(entry.value()), where, "expected parameters of no other ShardedModel, got ",
+    check<StateError>(!is_sharded(entry.value()), fsdp_where, "expected parameters of no other ShardedModel, got ",
                       quote(entry.key()));
     if (entry.value().numel() > 0) {
       const auto [known, is_new] = storages.try_emplace(entry.value().storage().unsafeGetStorageImpl(), entry.key());
-      check<StateError>(is_new, where, "expected parameters that share no memory, got ", quote(entry.key()),
+      check<StateError>(is_new, fsdp_where, "expected parameters that share no memory, got ", quote(entry.key()),
                         " in the memory of ", quote(known->second), "; register one parameter in both places");
     }
     std::size_t unit = 0;  // the innermost unit
@@ -115,7 +115,7 @@ ShardedParameters::ShardedParameters(torch::nn::Module& module, const Group& gro
     check<ConfigError>(all % replicas_.size() == 0 && ranks <= all &&
                            std::has_single_bit(static_cast<std::uint64_t>(all)) &&
                            (replicas_.alone() || all % ranks == 0),
-                       where, "expected virtual ranks that are a power of two, not below the ", ranks,
+                       fsdp_where, "expected virtual ranks that are a power of two, not below the ", ranks,
                        " processes, and a multiple of them with replicas, got ", all);
     layout_.split = RowSplit(subtrees_of_ranks(group_.size(), all));
     traffic.tree = subtrees_of_ranks(group_.size(), all / replicas_.size());

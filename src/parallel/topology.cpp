@@ -11,7 +11,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr std::string_view where = "parallel.topology";
+constexpr std::string_view topology_where = "parallel.topology";
 
 template <class Named>
 std::string names_of(const std::vector<Named>& all) {
@@ -35,7 +35,7 @@ template <class Named>
 void check_names(const std::vector<Named>& all, std::string_view kind, std::string_view label) {
   std::set<std::string_view> names;
   for (const Named& one : all) {
-    check<ConfigError>(!one.name.empty() && names.insert(one.name).second, where, "expected ", kind,
+    check<ConfigError>(!one.name.empty() && names.insert(one.name).second, topology_where, "expected ", kind,
                        " of different names in the ", label, ", got ", quote(one.name),
                        one.name.empty() ? "" : " twice");
   }
@@ -46,44 +46,44 @@ void check_names(const std::vector<Named>& all, std::string_view kind, std::stri
 ParallelTopology::ParallelTopology(std::int64_t world_size, std::int64_t rank, std::vector<ParallelAxis> axes,
                                    std::vector<ParallelDomain> domains, std::string_view label)
     : world_size_(world_size), rank_(rank), axes_(std::move(axes)) {
-  check<ConfigError>(world_size >= 1, where, "expected a world of 1 process or more for the ", label, ", got ",
+  check<ConfigError>(world_size >= 1, topology_where, "expected a world of 1 process or more for the ", label, ", got ",
                      world_size);
-  check<ConfigError>(rank >= 0 && rank < world_size, where, "expected a rank of 0 to ", world_size - 1, " for the ",
-                     label, ", got ", rank);
-  check<ConfigError>(!axes_.empty(), where, "expected axes for the ", label, ", got none");
+  check<ConfigError>(rank >= 0 && rank < world_size, topology_where, "expected a rank of 0 to ", world_size - 1,
+                     " for the ", label, ", got ", rank);
+  check<ConfigError>(!axes_.empty(), topology_where, "expected axes for the ", label, ", got none");
   check_names(axes_, "axes", label);
   std::optional<std::size_t> open;
   std::int64_t known = 1;
   for (std::size_t at = 0; at < axes_.size(); ++at) {
     const ParallelAxis& axis = axes_[at];
     if (axis.degree == -1) {
-      check<ConfigError>(!open, where, "expected one axis of the ", label, " to be -1, got ",
+      check<ConfigError>(!open, topology_where, "expected one axis of the ", label, " to be -1, got ",
                          axes_[open.value_or(0)].name, " and ", axis.name);
       open = at;
       continue;
     }
-    check<ConfigError>(axis.degree >= 1, where, "expected a degree of 1 or more, or -1, for axis ", quote(axis.name),
-                       " of the ", label, ", got ", axis.degree);
+    check<ConfigError>(axis.degree >= 1, topology_where, "expected a degree of 1 or more, or -1, for axis ",
+                       quote(axis.name), " of the ", label, ", got ", axis.degree);
     // Limited just above the world size, which is an error already: the product could overflow.
     known = std::min(known * std::min(axis.degree, world_size + 1), world_size + 1);
   }
   if (open) {
-    check<ConfigError>(known <= world_size && world_size % known == 0, where, "expected the ", world_size,
+    check<ConfigError>(known <= world_size && world_size % known == 0, topology_where, "expected the ", world_size,
                        " processes to be a multiple of the known axes of the ", label, ", got ", product_text(axes_));
     axes_[*open].degree = world_size / known;
   }
-  check<ConfigError>(open || known == world_size, where, "expected axes of the ", label, " that multiply to the ",
-                     world_size, " processes, got ", product_text(axes_),
+  check<ConfigError>(open || known == world_size, topology_where, "expected axes of the ", label,
+                     " that multiply to the ", world_size, " processes, got ", product_text(axes_),
                      "; start as many processes, or set one axis to -1, for the remaining processes");
   for (const ParallelAxis& axis : axes_) {
     domains_.push_back({axis.name, {axis.name}});
   }
   check_names(domains, "domains", label);
   for (ParallelDomain& domain : domains) {
-    check<ConfigError>(!domain.axes.empty(), where, "expected axes in domain ", quote(domain.name), " of the ", label,
-                       ", got none");
+    check<ConfigError>(!domain.axes.empty(), topology_where, "expected axes in domain ", quote(domain.name), " of the ",
+                       label, ", got none");
     for (const std::string& axis : domain.axes) {
-      check<ConfigError>(std::count(domain.axes.begin(), domain.axes.end(), axis) == 1, where,
+      check<ConfigError>(std::count(domain.axes.begin(), domain.axes.end(), axis) == 1, topology_where,
                          "expected different axes in domain ", quote(domain.name), " of the ", label, ", got ",
                          quote(axis), " twice");
       axis_index(axis);
@@ -101,21 +101,22 @@ ParallelTopology::ParallelTopology(std::int64_t world_size, std::int64_t rank, s
 std::size_t ParallelTopology::axis_index(std::string_view name) const {
   const auto found =
       std::find_if(axes_.begin(), axes_.end(), [&](const ParallelAxis& axis) { return axis.name == name; });
-  check<ConfigError>(found != axes_.end(), where, "expected an axis of ", names_of(axes_), ", got ", quote(name));
+  check<ConfigError>(found != axes_.end(), topology_where, "expected an axis of ", names_of(axes_), ", got ",
+                     quote(name));
   return static_cast<std::size_t>(found - axes_.begin());
 }
 
 const ParallelDomain& ParallelTopology::domain(std::string_view name) const {
   const auto found =
       std::find_if(domains_.begin(), domains_.end(), [&](const ParallelDomain& one) { return one.name == name; });
-  check<ConfigError>(found != domains_.end(), where, "expected a domain of ", names_of(domains_), ", got ",
+  check<ConfigError>(found != domains_.end(), topology_where, "expected a domain of ", names_of(domains_), ", got ",
                      quote(name));
   return *found;
 }
 
 std::map<std::string, std::int64_t> ParallelTopology::coordinates_of(std::int64_t rank) const {
-  check<ConfigError>(rank >= 0 && rank < world_size_, where, "expected a rank of 0 to ", world_size_ - 1, ", got ",
-                     rank);
+  check<ConfigError>(rank >= 0 && rank < world_size_, topology_where, "expected a rank of 0 to ", world_size_ - 1,
+                     ", got ", rank);
   std::map<std::string, std::int64_t> out;
   for (auto axis = axes_.rbegin(); axis != axes_.rend(); ++axis) {
     out[axis->name] = rank % axis->degree;
@@ -128,7 +129,7 @@ std::int64_t ParallelTopology::rank_from_coordinates(const std::map<std::string,
   std::vector<std::int64_t> places(axes_.size(), 0);
   for (const auto& [axis, place] : coordinates) {
     const std::size_t at = axis_index(axis);
-    check<ConfigError>(place >= 0 && place < axes_[at].degree, where, "expected a coordinate of 0 to ",
+    check<ConfigError>(place >= 0 && place < axes_[at].degree, topology_where, "expected a coordinate of 0 to ",
                        axes_[at].degree - 1, " along axis ", quote(axis), ", got ", place);
     places[at] = place;
   }

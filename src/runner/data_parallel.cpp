@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <distributed/pending.hpp>
+#include <optim/params_of.hpp>
 #include <runner/same_model.hpp>
 
 namespace danling::inline v0::detail {
@@ -20,14 +21,6 @@ at::ScalarType reduce_dtype(const std::string& comm_hook) {
 
 std::optional<PowerSGDOptions> powersgd(const DdpConfig& ddp) {
   return ddp.comm_hook == "powerSGD" ? std::optional<PowerSGDOptions>(ddp.powersgd) : std::nullopt;
-}
-
-std::vector<at::Tensor> params_of(const optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> out;
-  for (const auto& group : optimizer.param_groups()) {
-    out.insert(out.end(), group.params.begin(), group.params.end());
-  }
-  return out;
 }
 
 State state_of(const std::vector<at::Tensor>& tensors) {
@@ -146,7 +139,7 @@ void DataParallel::set_loss_scale(const optim::Optimizer& optimizer, const at::T
 void DataParallel::begin_backward(const WindowPlace&) {
   for (const auto& [optimizer, reducer] : reducers_) {
     // If parameters were frozen or thawed, sums do not start here: reduce_gradients sums the current parameters.
-    reducer->begin_backward(closes_ && reducer->matches_parameters(params_of(*optimizer)));
+    reducer->begin_backward(closes_ && reducer->matches_parameters(optim::detail::params_of(*optimizer)));
   }
 }
 
@@ -212,7 +205,7 @@ void DataParallel::drop_gradients(optim::Optimizer& optimizer) {
 // Parameters may be frozen or thawed between updates, on all ranks alike. Parameters of an open window keep their
 // gradients.
 Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
-  const auto params = params_of(optimizer);
+  const auto params = optim::detail::params_of(optimizer);
   std::unique_ptr<Reducer>& reducer = reducers_[&optimizer];
   if (reducer != nullptr && reducer->matches_parameters(params)) {
     return *reducer;

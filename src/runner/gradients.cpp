@@ -13,6 +13,7 @@
 #include <danling/runner/parallelism.hpp>
 
 #include <optim/memory.hpp>
+#include <optim/params_of.hpp>
 #include <runner/gradient_stats.hpp>
 #include <runner/kept_buffers.hpp>
 #include <runner/loss_policy.hpp>
@@ -213,10 +214,7 @@ void TorchRunnerBase::Gradients::skip(Learner& learner) const {
 
 void TorchRunnerBase::Gradients::record_part(Learner& learner, double weight) const {
   if (weight > 0) {
-    std::vector<at::Tensor> params;
-    for (const auto& group : learner.optimizer->param_groups()) {
-      params.insert(params.end(), group.params.begin(), group.params.end());
-    }
+    const std::vector<at::Tensor> params = optim::detail::params_of(*learner.optimizer);
     // The weight is in samples, the gradients in units of the window.
     optim::GradScale scale{.divisor = weight * learner.window.divisor() / learner.window.total()};
     if (learner.scaler != nullptr) {

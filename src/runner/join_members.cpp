@@ -19,7 +19,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* where = "runner.init_fault_tolerance";
+constexpr const char* join_where = "runner.init_fault_tolerance";
 
 }  // namespace
 
@@ -28,7 +28,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   const FtConfig& ft = config.ft;
   const ProcessIdentity own = runner_.parallelism().identity();
   const bool launched = own.distributed();
-  check<ConfigError>(!launched || ft.group_size == 1 || ft.group_size == own.world_size, where,
+  check<ConfigError>(!launched || ft.group_size == 1 || ft.group_size == own.world_size, join_where,
                      "expected ft.group_size: ", own.world_size, ", as the launcher started, got ", ft.group_size,
                      "; leave it out");
   detail::MembersOptions options;
@@ -44,7 +44,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   options.size = launched ? own.world_size : ft.group_size;
   options.least = ft.min_replica_size;
   options.most = config.parallel.virtual_ranks.value_or(std::numeric_limits<std::int64_t>::max());
-  check<ConfigError>(options.least <= options.size && options.size <= options.most, where,
+  check<ConfigError>(options.least <= options.size && options.size <= options.most, join_where,
                      "expected at least ft.min_replica_size: ", options.least,
                      config.parallel.virtual_ranks ? concat(" and at most parallel.virtual_ranks: ", options.most) : "",
                      " processes, got ", options.size);

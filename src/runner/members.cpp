@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* where = "runner.init_fault_tolerance";
+constexpr const char* members_where = "runner.init_fault_tolerance";
 constexpr auto pause = milliseconds(5);
 constexpr auto lock_limit = milliseconds(20000);  // for operations that take milliseconds
 constexpr std::string_view life_prefix = "life-";
@@ -61,8 +61,8 @@ std::string random_token() {
 
 int open_file(const fs::path& path) {
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  check<ConfigError>(file >= 0, where, "expected a directory for the processes of the run, got ", path.string(), ": ",
-                     std::strerror(errno), "; set ft.directory to one that all of them can write");
+  check<ConfigError>(file >= 0, members_where, "expected a directory for the processes of the run, got ", path.string(),
+                     ": ", std::strerror(errno), "; set ft.directory to one that all of them can write");
   return file;
 }
 
@@ -91,12 +91,12 @@ class PlanLock {
         const int reason = errno;
         if ((reason != EINTR && reason != EWOULDBLOCK) || Clock::now() > deadline) {
           close_file();
-          check<DistributedError>(reason != EWOULDBLOCK, where, "expected the lock of ", path.string(), " within ",
-                                  seconds_text(lock_limit),
+          check<DistributedError>(reason != EWOULDBLOCK, members_where, "expected the lock of ", path.string(),
+                                  " within ", seconds_text(lock_limit),
                                   ", got it held by another process, which may be stopped; "
                                   "end that process, and start this one again");
-          fail<ConfigError>(where, "expected a file system with locks (flock) at ", directory.string(), ", got ",
-                            std::strerror(reason), "; set ft.directory");
+          fail<ConfigError>(members_where, "expected a file system with locks (flock) at ", directory.string(),
+                            ", got ", std::strerror(reason), "; set ft.directory");
         }
         std::this_thread::sleep_for(milliseconds(1));
       }
@@ -214,7 +214,7 @@ Members::Members(MembersOptions options)
   late_ = plan && std::any_of(all.begin(), all.end(),
                               [&](const Entry& entry) { return entry.late != 0 || plan->contains(entry.token); });
   if (late_) {
-    check<DistributedError>(plan->program == options_.program, where, "expected the program of the run in ",
+    check<DistributedError>(plan->program == options_.program, members_where, "expected the program of the run in ",
                             options_.directory.string(), " (", plan->program, "), got ", options_.program,
                             "; start the same program, or wait until that run has ended");
     options_.timestamp = plan->timestamp;
@@ -227,8 +227,9 @@ Members::Members(MembersOptions options)
   const fs::path life = options_.directory / concat(life_prefix, token_);
   life_ = open_file(life);
   try {
-    check<ConfigError>(flock(life_, LOCK_EX | LOCK_NB) == 0, where, "expected a file system with locks (flock) at ",
-                       options_.directory.string(), ", got ", std::strerror(errno), "; set ft.directory");
+    check<ConfigError>(flock(life_, LOCK_EX | LOCK_NB) == 0, members_where,
+                       "expected a file system with locks (flock) at ", options_.directory.string(), ", got ",
+                       std::strerror(errno), "; set ft.directory");
     announce();
   } catch (...) {
     std::error_code ignored;
@@ -381,8 +382,8 @@ Generation Members::next() {
   for (;; std::this_thread::sleep_for(pause)) {
     check_failed();
     if (const int signal = v0::stop_signal(); signal != 0) {
-      v0::fail<DistributedError>(where, "expected the other processes in ", options_.directory.string(), ", got ",
-                                 signal_name(signal), " while this one waited for them");
+      v0::fail<DistributedError>(members_where, "expected the other processes in ", options_.directory.string(),
+                                 ", got ", signal_name(signal), " while this one waited for them");
     }
     auto plan = read_plan();
     if (plan && plan->number > generation_ && plan->contains(token_)) {
@@ -402,8 +403,8 @@ Generation Members::next() {
               .run = plan->run,
               .same_members = same_members};
     }
-    check<DistributedError>(!is_member || !plan || plan->number <= generation_, where, "expected to join generation ",
-                            generation_ + 1,
+    check<DistributedError>(!is_member || !plan || plan->number <= generation_, members_where,
+                            "expected to join generation ", generation_ + 1,
                             " of the run, got excluded: the others continued without this process after ",
                             seconds_text(options_.absence_limit), " (ft.process_group_timeout_ms); start it again");
     const std::int64_t target = std::max(generation_, plan ? plan->number : 0) + 1;
@@ -428,7 +429,7 @@ Generation Members::next() {
     if (make_plan(all, continues ? plan : std::nullopt, overdue)) {
       continue;
     }
-    check<DistributedError>(waited < options_.start_limit + options_.absence_limit, where, "expected at least ",
+    check<DistributedError>(waited < options_.start_limit + options_.absence_limit, members_where, "expected at least ",
                             options_.least, " of ", options_.size, " processes in ", options_.directory.string(),
                             " within ", seconds_text(options_.start_limit), ", got ", all.size(),
                             "; start the missing ones (ft.min_replica_size, comm.init_timeout_seconds)");

@@ -14,12 +14,12 @@ namespace {
 
 constexpr double slow = 1.25;  // relative to the median
 
-std::string milliseconds(double seconds) { return to_text(std::round(seconds * 1e5) / 100.0); }
+std::string in_milliseconds(double seconds) { return to_text(std::round(seconds * 1e5) / 100.0); }
 
 /// `9.8 to 14.1 ms (rank 3)`: minimum, maximum, and the rank of the maximum.
 std::string range(const std::vector<double>& seconds) {
   const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
-  return concat(milliseconds(*least), " to ", milliseconds(*most), " ms (rank ", most - seconds.begin(), ")");
+  return concat(in_milliseconds(*least), " to ", in_milliseconds(*most), " ms (rank ", most - seconds.begin(), ")");
 }
 
 }  // namespace
@@ -72,8 +72,8 @@ std::string RankTimes::report() const {
   const double median = sorted[(sorted.size() - 1) / 2];
   for (std::size_t rank = 0; rank < busy.size(); ++rank) {
     if (busy[rank] > slow * median) {
-      out +=
-          concat("; rank ", rank, " is slow: ", milliseconds(busy[rank]), " ms, the median is ", milliseconds(median));
+      out += concat("; rank ", rank, " is slow: ", in_milliseconds(busy[rank]), " ms, the median is ",
+                    in_milliseconds(median));
     }
   }
   return out;

@@ -22,7 +22,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr auto where = "runner.load_checkpoint";
+constexpr auto load_where = "runner.load_checkpoint";
 constexpr std::array<std::string_view, 21> parts = {
     "runner", "state",     "seed",      "dataloaders",   "results",         "loop",      "model",
     "ema",    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked",
@@ -94,8 +94,9 @@ void BaseRunner::Restorer::load_extras(const State& checkpoint) {
   for (const auto& [name, tracked] : runner_.tracked_) {
     const State* all = checkpoint.find("tracked");
     const State* own = all != nullptr ? all->find(name) : nullptr;
-    check<CheckpointError>(own != nullptr || runner_.excluded_from_loading("tracked"), where, "expected the state of ",
-                           quote(name), " under 'tracked' in the checkpoint, got none; put 'tracked' into ",
+    check<CheckpointError>(own != nullptr || runner_.excluded_from_loading("tracked"), load_where,
+                           "expected the state of ", quote(name),
+                           " under 'tracked' in the checkpoint, got none; put 'tracked' into ",
                            "checkpoint.exclude_from_loading to keep its initial state");
     if (own != nullptr) {
       tracked.load_state_dict(*own);
@@ -122,7 +123,7 @@ void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
     text += concat(text.empty() ? "" : "; ", difference.key, " is ", difference.first, " in the checkpoint and ",
                    difference.second, " here");
   }
-  fail<ConfigError>(where, "expected the same config as the checkpoint's, got one where ", text,
+  fail<ConfigError>(load_where, "expected the same config as the checkpoint's, got one where ", text,
                     " (start a new run, align the config, or put 'runner' into checkpoint.exclude_from_loading)");
 }
 
@@ -146,9 +147,9 @@ void BaseRunner::Restorer::check_same_axes(const State& checkpoint) const {
   if (before == now) {
     return;
   }
-  check<ConfigError>(runner_.config().parallel.allow_degree_change, where, "expected the axes of the checkpoint, ",
+  check<ConfigError>(runner_.config().parallel.allow_degree_change, load_where, "expected the axes of the checkpoint, ",
                      before, ", got ", now, "; set parallel.allow_degree_change to continue with others");
-  runner_.logger().warning(concat(where, ": the axes were ", before, " and are ", now));
+  runner_.logger().warning(concat(load_where, ": the axes were ", before, " and are ", now));
 }
 
 void BaseRunner::restore(const State& checkpoint) { Restorer(*this).restore(checkpoint); }
@@ -211,8 +212,8 @@ State BaseRunner::Restorer::without_excluded(const State& original) {
       for (const auto& entry : original.map()) {
         known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
       }
-      fail<ConfigError>(where, "expected in checkpoint.exclude_from_loading parts of the checkpoint, got ", quote(item),
-                        did_you_mean(name, known), "; `danling ckpt show` lists what a checkpoint holds");
+      fail<ConfigError>(load_where, "expected in checkpoint.exclude_from_loading parts of the checkpoint, got ",
+                        quote(item), did_you_mean(name, known), "; `danling ckpt show` lists what a checkpoint holds");
     }
   }
   return out;
@@ -220,8 +221,8 @@ State BaseRunner::Restorer::without_excluded(const State& original) {
 
 void BaseRunner::Restorer::restore(const State& original, const std::filesystem::path& path) {
   initialize();
-  check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
-  check<CheckpointError>(original.find("state") != nullptr || runner_.excluded_from_loading("state"), where,
+  check<CheckpointError>(original.is_map(), load_where, "expected a map, got ", original.kind());
+  check<CheckpointError>(original.find("state") != nullptr || runner_.excluded_from_loading("state"), load_where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
   check_same_axes(original);
   const State checkpoint = without_excluded(of_this_rank(original));

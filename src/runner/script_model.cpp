@@ -19,7 +19,7 @@ namespace {
 
 using c10::IValue;
 using c10::TypePtr;
-constexpr auto where = "runner.model";
+constexpr auto model_where = "runner.model";
 
 State tree_of(const IValue& value) {
   if (value.isNone()) {
@@ -69,13 +69,13 @@ State tree_of(const IValue& value) {
       } else if (entry.key().isInt()) {
         map.set(entry.key().toInt(), tree_of(entry.value()));
       } else {
-        fail<StateError>(where, "expected a TorchScript model whose dicts have texts or integers as keys, got ",
+        fail<StateError>(model_where, "expected a TorchScript model whose dicts have texts or integers as keys, got ",
                          entry.key().tagKind());
       }
     }
     return map;
   }
-  fail<StateError>(where,
+  fail<StateError>(model_where,
                    "expected a TorchScript model that returns tensors, numbers, texts, tuples, lists or dicts, got ",
                    value.type()->str());
 }
@@ -151,7 +151,7 @@ IValue value_of(const State& tree, const TypePtr& type) {
     }
     return list;
   }
-  fail<StateError>(where, "expected tensors, numbers, texts and containers of them for a TorchScript model, got ",
+  fail<StateError>(model_where, "expected tensors, numbers, texts and containers of them for a TorchScript model, got ",
                    tree.kind());
 }
 
@@ -176,7 +176,7 @@ class ScriptModel final : public ModelConcept {
       return tree_of(module_.forward({}, by_name(input.map(), arguments)));
     }
     if (sequence && kind != c10::TypeKind::ListType && kind != c10::TypeKind::TupleType) {
-      check<StateError>(input.items().size() <= arguments.size(), where, "expected at most ", arguments.size(),
+      check<StateError>(input.items().size() <= arguments.size(), model_where, "expected at most ", arguments.size(),
                         " inputs for ", signature(arguments), " of the TorchScript model, got ", input.items().size());
       std::vector<IValue> values;
       for (const State& item : input.items()) {
@@ -267,7 +267,7 @@ class ScriptModel final : public ModelConcept {
       }
     }
     if (!missing.empty() || !unknown.empty()) {
-      fail<StateError>(where, "expected a mapping with the arguments of ", signature(arguments),
+      fail<StateError>(model_where, "expected a mapping with the arguments of ", signature(arguments),
                        " of the TorchScript model, got ",
                        missing.empty() ? "" : concat("no ", danling::detail::join(missing)),
                        missing.empty() || unknown.empty() ? "" : " and ",
@@ -286,13 +286,14 @@ std::unique_ptr<ModelConcept> wrap_script(const torch::jit::Module& module) {
 }
 
 void fail_script_input(const std::type_info& input) {
-  fail<StateError>(where,
+  fail<StateError>(model_where,
                    "expected tensors, numbers, texts or standard containers of them for a TorchScript model, got ",
                    name_of(input), "; let model_input(batch), in the namespace of the batch's type, return them");
 }
 
 void fail_script_output(const State& given, const std::type_info& expected) {
-  fail<StateError>(where, "expected a TorchScript model that returns ", name_of(expected), ", got ", describe(given),
+  fail<StateError>(model_where, "expected a TorchScript model that returns ", name_of(expected), ", got ",
+                   describe(given),
                    "; name another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, a standard "
                    "container of them, or a type with a constructor from a State");
 }

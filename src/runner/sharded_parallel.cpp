@@ -10,6 +10,7 @@
 #include <danling/optim/elementwise.hpp>
 #include <danling/runner/parallel_parts.hpp>
 
+#include <optim/params_of.hpp>
 #include <runner/data_parallel_layers.hpp>
 #include <runner/optimizer_numbers.hpp>
 #include <runner/same_model.hpp>
@@ -17,15 +18,6 @@
 
 namespace danling::inline v0::detail {
 namespace {
-
-/// The parameters of an optimizer in the order of its state.
-std::vector<at::Tensor> params_of(const optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> out;
-  for (const auto& group : optimizer.param_groups()) {
-    out.insert(out.end(), group.params.begin(), group.params.end());
-  }
-  return out;
-}
 
 /// Calls `change(key, parameter, tensor)` for each tensor of an optimizer's state with one value per parameter value,
 /// and replaces it by the result.
@@ -288,7 +280,7 @@ void ShardedParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& o
                        "expected an optimizer that updates each value by itself with stack: fsdp (sgd, adam, adamw, "
                        "...), got ",
                        optimizer->name(), ", whose update depends on whole parameters");
-    for (const at::Tensor& param : params_of(*optimizer)) {
+    for (const at::Tensor& param : optim::detail::params_of(*optimizer)) {
       check<ConfigError>(ShardedModel::to_local(param).is_same(param), "runner.build_optimizer",
                          "expected an optimizer of rows with stack: fsdp, got ", optimizer->name(),
                          " of whole parameters; set optim.type in the config, or build it in an override of "
@@ -325,7 +317,7 @@ std::shared_ptr<void> ShardedParallel::gather_full_state(const std::vector<const
 State ShardedParallel::gather_state(const optim::Optimizer& optimizer) const {
   const at::NoGradGuard no_grad;
   State state = clone(optimizer.state_dict());
-  each_state_tensor(state, params_of(optimizer),
+  each_state_tensor(state, optim::detail::params_of(optimizer),
                     [&](std::string_view, const at::Tensor& rows, const at::Tensor& tensor) {
                       return tensor.sizes() == rows.sizes() ? full_tensor(rows, tensor) : tensor;
                     });
@@ -358,7 +350,7 @@ State ShardedParallel::optimizer_state(const optim::Optimizer& optimizer) const 
 
 void ShardedParallel::load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
   State own = clone(state);
-  each_state_tensor(own, params_of(optimizer),
+  each_state_tensor(own, optim::detail::params_of(optimizer),
                     [&](std::string_view key, const at::Tensor& rows, const at::Tensor& tensor) {
                       return is_number_of_parameter(key) ? tensor : local_tensor(rows, tensor);
                     });

@@ -5,6 +5,7 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/pending.hpp>
+#include <optim/params_of.hpp>
 #include <runner/data_parallel_layers.hpp>
 #include <runner/same_model.hpp>
 
@@ -51,11 +52,7 @@ void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
 
 // Several models throw an error.
 void VirtualRanks::prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) {
-  std::vector<at::Tensor> params;
-  for (const auto& param_group : optimizers.front()->param_groups()) {
-    params.insert(params.end(), param_group.params.begin(), param_group.params.end());
-  }
-  gradients_ = std::make_unique<TreeSum>(params, group(), options());
+  gradients_ = std::make_unique<TreeSum>(optim::detail::params_of(*optimizers.front()), group(), options());
 }
 
 void VirtualRanks::begin_step(const WindowPlace& place) {

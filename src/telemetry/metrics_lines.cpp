@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view where = "metrics.read";
+constexpr std::string_view read_where = "metrics.read";
 
 double number_of(const Json& value) {
   if (value.is_number()) {
@@ -22,22 +22,29 @@ double number_of(const Json& value) {
   }
   const std::string text = value.is_string() ? value.get<std::string>() : std::string();
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  check<DataError>(text == "NaN" || text == "Infinity" || text == "-Infinity", where, "expected a number, got ",
+  check<DataError>(text == "NaN" || text == "Infinity" || text == "-Infinity", read_where, "expected a number, got ",
                    value.dump());
   return text == "NaN" ? std::numeric_limits<double>::quiet_NaN() : text == "Infinity" ? infinity : -infinity;
 }
 
-void flatten(const Json& value, std::size_t depth, Result::Array& out) {
+void append_values(const Json& value, std::vector<double>& out) {
   if (!value.is_array()) {
-    out.values.push_back(number_of(value));
+    out.push_back(number_of(value));
     return;
   }
-  if (out.shape.size() == depth) {
-    out.shape.push_back(static_cast<std::int64_t>(value.size()));
-  }
   for (const Json& element : value) {
-    flatten(element, depth + 1, out);
+    append_values(element, out);
   }
+}
+
+/// The shape of nested lists, by their first elements.
+std::vector<std::int64_t> shape_of(const Json& list) {
+  std::vector<std::int64_t> shape = {static_cast<std::int64_t>(list.size())};
+  for (const Json* part = &list; !part->empty() && part->front().is_array();) {
+    part = &part->front();
+    shape.push_back(static_cast<std::int64_t>(part->size()));
+  }
+  return shape;
 }
 
 Result result_of(const Json& object);
@@ -50,7 +57,8 @@ Result::Value value_of(const Json& value) {
     return number_of(value);
   }
   Result::Array array;
-  flatten(value, 0, array);
+  array.shape = shape_of(value);
+  append_values(value, array.values);
   return array.shape.size() == 1 ? Result::Value(std::move(array.values)) : Result::Value(std::move(array));
 }
 
@@ -79,7 +87,7 @@ void take_time(ScalarRecord& record) {
 ScalarRecord parse_metrics_line(std::string_view text) {
   try {
     const Json line = Json::parse(text);
-    check<DataError>(line.is_object(), where, "expected an object, got ", text.substr(0, 60));
+    check<DataError>(line.is_object(), read_where, "expected an object, got ", text.substr(0, 60));
     ScalarRecord out;
     for (const auto& [name, value] : line.items()) {
       if (name == "split") {
@@ -101,14 +109,14 @@ ScalarRecord parse_metrics_line(std::string_view text) {
     take_time(out);
     return out;
   } catch (const Json::exception&) {
-    fail<DataError>(where, "expected a line of metrics, got ", quote(std::string(text.substr(0, 60))));
+    fail<DataError>(read_where, "expected a line of metrics, got ", quote(std::string(text.substr(0, 60))));
   }
 }
 
 void read_metrics_lines(const std::filesystem::path& file, std::int64_t after, std::int64_t last,
                         const std::function<void(ScalarRecord)>& visit) {
   std::ifstream in(file, std::ios::binary);
-  check<Error>(in.good(), where, "expected a file to read, got ", quote(file.string()));
+  check<Error>(in.good(), read_where, "expected a file to read, got ", quote(file.string()));
   std::string text;
   for (std::int64_t line = 1; line <= last && std::getline(in, text) && !in.eof(); ++line) {
     if (line <= after) {
@@ -118,7 +126,7 @@ void read_metrics_lines(const std::filesystem::path& file, std::int64_t after, s
     try {
       record = parse_metrics_line(text);
     } catch (const DataError& error) {
-      fail<DataError>(where, "line ", line, " of ", file.string(), ": ", error.what());
+      fail<DataError>(read_where, "line ", line, " of ", file.string(), ": ", error.what());
     }
     record.line = line;
     visit(std::move(record));

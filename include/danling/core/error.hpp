@@ -1,6 +1,7 @@
 // Errors: one type per kind of failure, one shape of message.
 #pragma once
 
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -67,17 +68,25 @@ class MetricError : public Error {
 
 namespace detail {
 
+/// `[where] parts...`
+std::string error_text(std::string_view where, std::initializer_list<TextPart> parts);
+
+template <class E>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_error(std::string_view where, std::initializer_list<TextPart> parts) {
+  throw E(error_text(where, parts));
+}
+
 /// Throws `E` with the message `[where] parts...`. `where` is `component.operation`.
 template <class E = Error, class... Parts>
 [[noreturn]] void fail(std::string_view where, const Parts&... parts) {
-  throw E(concat("[", where, "] ", parts...));
+  throw_error<E>(where, {TextPart(parts)...});
 }
 
 /// Calls `fail<E>` unless `condition` holds. The caller always evaluates the parts: keep them cheap on hot paths.
 template <class E = Error, class... Parts>
 void check(bool condition, std::string_view where, const Parts&... parts) {
   if (!condition) [[unlikely]] {
-    fail<E>(where, parts...);
+    throw_error<E>(where, {TextPart(parts)...});
   }
 }
 

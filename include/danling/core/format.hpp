@@ -2,7 +2,9 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,28 +20,52 @@ std::string to_text(std::uint64_t value);
 inline std::string to_text(bool value) { return value ? "true" : "false"; }
 
 namespace detail {
-inline void append_text(std::string& out, std::string_view part) { out.append(part); }
-inline void append_text(std::string& out, char part) { out.push_back(part); }
-template <class T>
-  requires std::is_arithmetic_v<T>
-void append_text(std::string& out, T part) {
-  if constexpr (std::same_as<T, bool>) {
-    out.append(part ? "true" : "false");
-  } else if constexpr (std::floating_point<T>) {
-    out.append(to_text(static_cast<double>(part)));
-  } else if constexpr (std::is_signed_v<T>) {
-    out.append(to_text(static_cast<std::int64_t>(part)));
-  } else {
-    out.append(to_text(static_cast<std::uint64_t>(part)));
-  }
-}
 
-/// Concatenates the parts: text unchanged, numbers by `to_text`.
+/// A part of a message: text, a character, a bool or a number. Refers to the text, which must outlive it.
+class TextPart {
+ public:
+  TextPart(std::string_view text) : size_(text.size()), kind_(Kind::text) { value_.data = text.data(); }
+  TextPart(const char* text) : TextPart(std::string_view(text)) {}
+  TextPart(const std::string& text) : TextPart(std::string_view(text)) {}
+  TextPart(char character) : kind_(Kind::character) { value_.integer = character; }
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  TextPart(T number) {
+    if constexpr (std::same_as<T, bool>) {
+      kind_ = Kind::boolean;
+      value_.integer = number ? 1 : 0;
+    } else if constexpr (std::floating_point<T>) {
+      kind_ = Kind::real;
+      value_.real = static_cast<double>(number);
+    } else if constexpr (std::is_signed_v<T>) {
+      kind_ = Kind::integer;
+      value_.integer = number;
+    } else {
+      kind_ = Kind::unsigned_integer;
+      value_.unsigned_integer = number;
+    }
+  }
+  void append_to(std::string& out) const;
+
+ private:
+  enum class Kind : std::uint8_t { text, character, boolean, integer, unsigned_integer, real };
+  union {
+    const char* data;
+    std::int64_t integer;
+    std::uint64_t unsigned_integer;
+    double real;
+  } value_;
+  std::size_t size_ = 0;
+  Kind kind_;
+};
+
+std::string concat_parts(std::initializer_list<TextPart> parts);
+
+/// Concatenates the parts: text unchanged, numbers by `to_text`. Compiled once for all types: messages are half of many
+/// files.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::string out;
-  (append_text(out, parts), ...);
-  return out;
+  return concat_parts({TextPart(parts)...});
 }
 
 /// Joins `items` by `separator`, each converted as in `concat`.
@@ -52,7 +78,7 @@ std::string join(const Range& items, std::string_view separator = ", ") {
       out.append(separator);
     }
     first = false;
-    append_text(out, item);
+    TextPart(item).append_to(out);
   }
   return out;
 }

@@ -21,7 +21,6 @@ vcpkg_cmake_configure(
     -DDANLING_BUILD_TESTS=OFF
     -DDANLING_BUILD_EXAMPLES=OFF
     -DDANLING_BUILD_BENCH=OFF
-    -DDANLING_UNITY=ON
     "-DTorch_DIR=$ENV{Torch_DIR}"
 )
 vcpkg_cmake_install()
