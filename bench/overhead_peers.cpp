@@ -190,9 +190,11 @@ class Comparison {
     const std::string name = work.optim + ", " + mode.title;
     std::printf("  %-22s %12s %11s %14s %9s %31s %26s\n", "us per step", "loss", "accuracy", "its plain loop", "step",
                 "it adds", "to danling (C++)");
-    // Plain loop to plain loop in the same round: 1 but for noise.
+    // Plain loop to plain loop in the same round: 1 but for noise. With metrics the contestant does more than its plain
+    // loop.
     std::optional<Interval> control;
-    if (contestants_.size() > 1 && contestants_[1].title == all_peers[0].title && !contestants_[1].ratios.empty()) {
+    if (mode.level == Level::nothing && contestants_.size() > 1 && contestants_[1].title == all_peers[0].title &&
+        !contestants_[1].ratios.empty()) {
       control = median_interval(contestants_[1].ratios);
     }
     for (const Contestant& contestant : contestants_) {
