@@ -24,13 +24,13 @@ namespace detail {
 /// A part of a message: text, a character, a bool or a number. Refers to the text, which must outlive it.
 class TextPart {
  public:
-  TextPart(std::string_view text) : size_(text.size()), kind_(Kind::text) { value_.data = text.data(); }
-  TextPart(const char* text) : TextPart(std::string_view(text)) {}
-  TextPart(const std::string& text) : TextPart(std::string_view(text)) {}
-  TextPart(char character) : kind_(Kind::character) { value_.integer = character; }
+  explicit TextPart(std::string_view text) : size_(text.size()), kind_(Kind::text) { value_.data = text.data(); }
+  explicit TextPart(const char* text) : TextPart(std::string_view(text)) {}
+  explicit TextPart(const std::string& text) : TextPart(std::string_view(text)) {}
+  explicit TextPart(char character) : kind_(Kind::character) { value_.integer = static_cast<unsigned char>(character); }
   template <class T>
     requires std::is_arithmetic_v<T>
-  TextPart(T number) {
+  explicit TextPart(T number) {
     if constexpr (std::same_as<T, bool>) {
       kind_ = Kind::boolean;
       value_.integer = number ? 1 : 0;
