@@ -13,11 +13,7 @@ DistributedError::~DistributedError() = default;
 MetricError::~MetricError() = default;
 
 std::string detail::error_text(std::string_view where, std::initializer_list<TextPart> parts) {
-  std::string text = concat("[", where, "] ");
-  for (const TextPart& part : parts) {
-    part.append_to(text);
-  }
-  return text;
+  return concat("[", where, "] ", concat_parts(parts));
 }
 
 }  // namespace danling::inline v0

@@ -59,7 +59,12 @@ void detail::TextPart::append_to(std::string& out) const {
 }
 
 std::string detail::concat_parts(std::initializer_list<TextPart> parts) {
+  std::size_t size = 0;
+  for (const TextPart& part : parts) {
+    size += part.size();
+  }
   std::string out;
+  out.reserve(size);
   for (const TextPart& part : parts) {
     part.append_to(out);
   }
