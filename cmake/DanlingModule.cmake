@@ -13,13 +13,13 @@ endif()
 set_property(GLOBAL PROPERTY danling_objects "")
 set_property(GLOBAL PROPERTY danling_links "")
 
-# danling_module(<name> [TORCH] [LINK <library>...] [HEADERS <library>...] [DEFINES <definition>...]
+# danling_module(<name> [TORCH] [STEP] [LINK <library>...] [HEADERS <library>...] [DEFINES <definition>...]
 #   [EXCLUDE <source>...]): EXCLUDE lists sources, relative to the module, that this build leaves out.
 function(danling_module name)
   if(DANLING_MODULES AND NOT name IN_LIST DANLING_MODULES)
     return()
   endif()
-  cmake_parse_arguments(arg "TORCH" "" "LINK;HEADERS;DEFINES;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;STEP" "" "LINK;HEADERS;DEFINES;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
   foreach(source IN LISTS arg_EXCLUDE)
     list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/${name}/${source}")
@@ -40,10 +40,12 @@ function(danling_module name)
   if(DANLING_UNITY)
     # Each unit takes 2 GB of memory, most of it for LibTorch's headers.
     set_target_properties(danling_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 50)
-    # An anonymous namespace in an included file is harmless if that file is a source. A unit may grow by as much as its
-    # sources may alone: by 40 % a large one would keep calls on the step path.
-    target_compile_options(danling_${name} PRIVATE
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;--param=inline-unit-growth=100>)
+    # An anonymous namespace in an included file is harmless if that file is a source.
+    target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    if(arg_STEP)
+      # Inlining may double a unit: by gcc's 40 %, a large unit keeps calls on the step path that its sources do not.
+      target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=inline-unit-growth=100>)
+    endif()
   endif()
   set_property(GLOBAL APPEND PROPERTY danling_objects $<TARGET_OBJECTS:danling_${name}>)
   set_property(GLOBAL APPEND PROPERTY danling_links ${arg_LINK})
