@@ -70,7 +70,7 @@ struct ShardOptions {
 /// Parameters of a module, split by rows over the ranks of a group. The module is not wrapped: its parameters keep
 /// their sizes, and the first operator of a step that uses one gathers its unit. Gradients are summed over the ranks;
 /// each rank gets those of its rows. Outside steps parameters have no values; an operator that reads one throws and
-/// names it. docs/parallel.md shows how. (PyTorch: fully_shard)
+/// names it. docs/parallel_design.md shows how. (PyTorch: fully_shard)
 ///
 /// A group of one rank has no overhead: its parameters stay plain and are the rows.
 ///
