@@ -14,6 +14,13 @@ namespace danling::inline v0::data::detail {
 
 BatchSlot::~BatchSlot() = default;
 
+// Flattened: in a large unit, gcc would leave the copies of strings and lists as calls, for each batch.
+[[gnu::flatten]] void BatchSlot::copy_info(BatchInfo& of_batch, BatchInfo& spare) {
+  info.entry_keys = std::move(of_batch.entry_keys);
+  spare = info;
+  of_batch = std::move(spare);
+}
+
 BatchReader::~BatchReader() = default;
 Planner::~Planner() = default;
 

@@ -50,8 +50,7 @@ class SourceReader final : public BatchReader {
     }
     return data::batch_size(*slot.batch);
   }
-  // Flattened: a large unit around it would leave the copies of strings and lists as calls, for each batch.
-  [[gnu::flatten]] void finish(BatchSlot& in) override {
+  void finish(BatchSlot& in) override {
     auto& slot = static_cast<SourceSlot<B>&>(in);
     if constexpr (HasPinMemory<B>) {
       if (pin_) {
@@ -59,9 +58,7 @@ class SourceReader final : public BatchReader {
       }
     }
     if constexpr (HasInfo<B>) {
-      slot.info.entry_keys = std::move(slot.batch->info.entry_keys);  // set by the dataset
-      slot.spare = slot.info;
-      slot.batch->info = std::move(slot.spare);
+      slot.copy_info(slot.batch->info, slot.spare);
     }
   }
 
