@@ -261,9 +261,11 @@ class BaseRunner : public RunnerPlan {
   /// Starts the heartbeat of `heartbeat.enabled`. Called when: training has set up the run's directory, before its
   /// first step, on every rank; with `ft`, also each time the ranks change. Not part of initialize().
   virtual void init_heartbeat();
-  /// Adds the sink of `tensorboard: true`, or of `wandb.enabled`. Called when: the key is set, once, on every rank.
-  /// Files are opened when training begins. Override it to add another sink instead.
+  /// Adds the sink of `tensorboard: true`. Called when: initialize() runs and the key and `record` are set, after
+  /// init_fault_tolerance, once, on every rank. Files are opened when training begins, on the main process. Override it
+  /// to add another sink instead.
   virtual void init_tensorboard();
+  /// The same for `wandb.enabled`.
   virtual void init_wandb();
   /// Builds loaders for the datasets that have none. Before: the checkpoint to restore is read. After: the length of an
   /// epoch is known.
@@ -288,9 +290,10 @@ class BaseRunner : public RunnerPlan {
 
   /// True when no epoch is in progress.
   virtual bool at_boundary() const = 0;
-  /// True when a checkpoint taken now resumes exactly: no step and no accumulation window is open.
+  /// True when a checkpoint taken now resumes exactly: is_between_updates(), and no callback of a step is running. A
+  /// save at another time waits.
   virtual bool is_settled() const { return true; }
-  /// True when no step and no accumulation window is open; an event of a step may be in progress.
+  /// True when no step and no accumulation window is open.
   virtual bool is_between_updates() const { return true; }
   /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
   virtual void synchronize_counters() {}
@@ -313,12 +316,13 @@ class BaseRunner : public RunnerPlan {
   /// Restores the components, each by a hook below.
   virtual void load_components(const State& checkpoint) = 0;
   /// Hooks that restore one part of a checkpoint, on every rank. Called when: load_checkpoint has restored counters and
-  /// generators, once each, in the order of declaration here and in TorchRunnerBase, for parts that are in the
-  /// checkpoint, set in the runner and not excluded from loading. load_pretrained calls load_model too. Override one to
+  /// generators, once each, for parts that are in the checkpoint, set in the runner and not excluded from loading.
+  /// Order: load_model, then load_ema, load_optimizer and load_scheduler of TorchRunnerBase, load_named_model for each
+  /// of `models`, and load_dataloaders. load_pretrained calls load_model and load_named_model too. Override one to
   /// convert an older layout, and call the base with the result. Do not step, draw random numbers or load another part
   /// here.
   virtual void load_model(const State& state) = 0;
-  /// Restores one of several models.
+  /// Restores the weights of one of `models`.
   virtual void load_named_model(const std::string&, const State&) {}
   /// Restores the positions of the loaders, by split. Called last.
   virtual void load_dataloaders(const State& state) = 0;
