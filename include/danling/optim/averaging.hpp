@@ -87,7 +87,7 @@ class WeightAverage {
 
   /// {"weights": ..., "n_averaged": ..., "updates": ..., "left_out": names of parameters that are not averaged yet}
   State state_dict() const;
-  /// Copies values. Without `n_averaged`, weights count as one average, and missing weights as none.
+  /// Copies values. Without `n_averaged`, weights count as one average, and null weights as none.
   /// @throws StateError and changes nothing for weights that do not fit the model's.
   void load_state_dict(const State& state);
 
