@@ -46,6 +46,8 @@ class FileCheckpointManager : public CheckpointManager {
   /// name that is not a file name, or is `previous` or `ckpt-...`
   bool save_checkpoint(const CheckpointRequest& request) override;
   void save_model_checkpoint(const std::string& name = "model") override;
+  /// Waits for pending saves first. Loading a file of this directory discards best and history states that could not be
+  /// written, since the run goes back to an earlier state.
   State load_checkpoint(const std::filesystem::path& path) override;
   std::optional<ValidCheckpoint> load_newest_valid() override;
   /// The newest valid checkpoint that `filter` accepts.

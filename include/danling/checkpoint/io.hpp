@@ -34,7 +34,7 @@ template <Checkpointable T>
 std::filesystem::path save(T& object, const std::filesystem::path& file) {
   return save(State(object.state_dict()), file);
 }
-/// Saves the fields of a config.
+/// Saves the fields of a config, such as a RunnerConfig. @return `file`
 std::filesystem::path save(ConstSectionRef config, const std::filesystem::path& file);
 
 }  // namespace danling::inline v0

@@ -11,7 +11,7 @@ namespace danling::inline v0 {
 struct CheckpointOptions {
   std::filesystem::path directory = {};
   std::optional<std::int64_t> interval = std::nullopt;  ///< epochs or steps between saves; 0 or unset: no regular saves
-  // A history checkpoint is kept if one of these rules applies. Without rules, all are kept.
+  // A history checkpoint is kept if one of these rules applies; the newest always. Without rules, all are kept.
   std::int64_t keep_latest_k = 0;     ///< number of newest checkpoints to keep
   std::int64_t keep_best_k = 0;       ///< number of checkpoints with the best scores to keep. Not in DanLing
   double keep_every_hours = 0.0;      ///< keeps the first in each period of this many hours. Not in DanLing

@@ -34,8 +34,8 @@ struct CustomOptionsType {
 class CustomOptionTypes {
  public:
   /// Adds the options of T, which has `void fields(Fields& f)`; a repeated call changes nothing. `known` lists the
-  /// existing keys of the section. @throws ConfigError for a key that is in `known` or in another struct, or that is
-  /// not optional: an option must be able to be unset, so that groups inherit it and other types can refuse it
+  /// existing keys of the section. All fields must be std::optional: groups inherit an unset option, and other types
+  /// refuse a set one. @throws ConfigError for another field, and for a key that is in `known` or in another struct
   template <class T>
   void add(std::string_view where, const std::vector<std::string>& known) {
     add(detail::CustomOptionsType::of<T>(), where, known);

@@ -34,7 +34,7 @@ class ChildProcess {
   /// Starts the program with the signal settings from before `signals`. The kernel kills the child when the calling
   /// thread ends, even by SIGKILL. @throws ProcessStartError; StateError if the system has no process or pipe left
   ChildProcess(const ChildProcessOptions& options, const SignalQueue& signals);
-  /// Calls release().
+  /// Calls release(), which kills a running child.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -65,7 +65,7 @@ class ChildProcess {
 /// A pipe. The destructor closes both ends; started programs do not inherit them.
 class Pipe {
  public:
-  /// @throws StateError
+  /// @throws StateError if the process has no descriptor left
   explicit Pipe(std::string_view where);
   ~Pipe();
   Pipe(const Pipe&) = delete;

@@ -31,8 +31,10 @@ class Registry {
     }
   }
 
+  /// Returns true if the name has a factory.
   bool contains(std::string_view name) const { return entries_.find(lower(name)) != entries_.end(); }
 
+  /// Returns all names in lower case, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> out;
     for (const auto& entry : entries_) {

@@ -35,6 +35,7 @@ class Result {
   /// Adds or replaces an entry.
   void set(std::string_view name, Value value);
   bool contains(std::string_view name) const { return find(name) != nullptr; }
+  /// Returns the value at `name` (no path), or null.
   const Value* find(std::string_view name) const;
   /// Returns the number at `path`, or null. Dots separate the parts of a path; positions select elements of lists and
   /// arrays: "val.loss", "val.losses.mse.1", "val.confusion_matrix.0.1".

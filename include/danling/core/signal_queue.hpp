@@ -26,7 +26,7 @@ class SignalQueue {
   /// so a child may call it between fork and exec.
   void restore() const;
 
-  /// Returns true if the signal asks a process to end.
+  /// Returns true for SIGINT, SIGTERM, SIGHUP and SIGQUIT.
   static bool requests_stop(int signal) {
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
   }

@@ -8,11 +8,12 @@
 
 namespace danling::inline v0::data {
 
-/// Collates inputs [L, ...] of different lengths L to one NestedTensor [N, L, ...], and so targets that are as long as
-/// their inputs; the runner then weights the batch by the targets that the criterion does not ignore. Stacks other
-/// targets.
-/// Nests tensors in `extra` if they are as long as their inputs or their sizes differ, else stacks them; collates the
-/// rest as `collate`. Note: if all inputs of a batch have 3 tokens, a target of 3 numbers counts as long as its input.
+/// Collates inputs [L, ...] of different lengths L to one NestedTensor [N, L, ...]. Nests targets too if all are as
+/// long as their inputs, else stacks them. The runner weights a batch with nested targets by the targets that the
+/// criterion does not ignore. Nests tensors in `extra` if they are as long as their inputs or their sizes differ, else
+/// stacks them; collates the rest as `collate`.
+///
+/// A target of 3 numbers per sample is nested in a batch in which all inputs have 3 tokens, and stacked in others.
 /// @throws CollateError as `collate`.
 Batch collate_nested(std::vector<Sample> samples);
 

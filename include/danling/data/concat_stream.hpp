@@ -246,7 +246,8 @@ auto stream_of_vector(bool interleaved, std::vector<T> streams) {
 }
 }  // namespace detail
 
-/// Takes one sample from each stream in turn; skips streams that have ended.
+/// Returns a stream that reads one record from each stream in turn, without those that have ended; it ends with the
+/// last of them. For streams of any types with one sample type.
 template <class First, class... Rest>
 auto interleave(First first, Rest... rest) {
   static_assert(RecordStream<First> && (RecordStream<Rest> && ...), "interleave needs streams of records");

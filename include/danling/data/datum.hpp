@@ -83,7 +83,7 @@ std::optional<std::string> uuid_of(const S& sample) {
   }
 }
 
-/// `static S from_uuid(id)` creates the sample of that name.
+/// A sample type with `static S from_uuid(id)`, which creates the sample of that name.
 template <class S, class Id>
 concept FromUuid = requires(Id&& id) {
   { S::from_uuid(std::forward<Id>(id)) } -> std::same_as<S>;

@@ -35,7 +35,8 @@ Subset<T> subset_where(std::shared_ptr<T> base, std::int64_t num_threads,
 
 /// Returns the records of a dataset whose sample satisfies `predicate(const S&)`, in order, as a subset with the same
 /// `split()` and `train()`. Reads every record once, immediately. If `get` takes a `SampleInfo`, it is that of epoch 0
-/// without a seed, so random transforms differ from those in training. `filter_indices` reads nothing.
+/// without a seed, so random transforms differ from those in training. To select by index without reading, use
+/// `filter_indices`.
 template <class T, class P>
 auto filter(T dataset, const P& predicate, FilterOptions options) {
   static_assert(!detail::Restarts<detail::pointee_of<T>>,

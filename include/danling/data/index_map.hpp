@@ -20,12 +20,15 @@ class IndexMap {
   IndexMap(Permutation order, std::int64_t begin, std::int64_t size) : size_(size), begin_(begin), order_(order) {}
 
   std::int64_t size() const { return size_; }
+  /// at() without the check.
   std::int64_t operator[](std::int64_t i) const {
     return order_ ? (*order_)(begin_ + i) : (*list_)[static_cast<std::size_t>(i)];
   }
-  /// Returns all indices. @throws DataError when one of `indices` is not in [0, size()), as do the functions below.
+  /// Returns all indices.
   std::vector<std::int64_t> to_vector() const;
+  /// Returns the index of record `i` of the subset. @throws DataError when `i` is not in [0, size())
   std::int64_t at(std::int64_t i) const;
+  /// Writes the index of each of these records to `to`, of the same length. @throws DataError as at()
   void map(std::span<const std::int64_t> indices, std::span<std::int64_t> to) const;
   /// @throws DataError when an index of the list is not in [0, size of the dataset).
   void check_within(std::int64_t dataset_size) const;

@@ -24,7 +24,8 @@ class Loader : public LoaderBase {
   static_assert(detail::require_batch<B>());
 
  public:
-  /// @throws ConfigError for invalid options, StateError when `source` is empty.
+  /// @throws ConfigError for invalid options, DataError for a dataset without records, StateError when `source` is
+  /// empty.
   explicit Loader(Source<B> source, LoaderOptions options = {});
 
   /// Rejects other types at compile time, with the reason.

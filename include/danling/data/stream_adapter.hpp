@@ -22,8 +22,8 @@
 
 namespace danling::inline v0::data {
 
-/// Wraps any object that satisfies `StreamLike` as a `Stream`. Reads records sequentially; the thread that runs the job
-/// converts them to samples and collates.
+/// Wraps any object that satisfies `StreamLike` as a `Stream`. `read` reads records sequentially; the function that it
+/// returns converts them to samples and collates, in a worker.
 template <StreamLike T>
 class StreamAdapter final : public Stream<stream_batch_of<T>> {
   using B = stream_batch_of<T>;

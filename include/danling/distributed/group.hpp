@@ -55,8 +55,9 @@ class Group {
   /// @throws DistributedError with address and rank when other ranks do not join, and when LibTorch was built without
   /// Gloo (use `from_process_group` then).
   static Group connect(const ProcessIdentity& identity, const GroupOptions& options = {});
-  /// Replaces the first `connect` in a process that failed before it: `connect` on the other ranks throws `reason` and
-  /// this rank. Waits at most `timeout` for rank 0 (rank 0 waits for the others). Does nothing after a `connect`.
+  /// Call it instead of the first `connect` if this process fails before joining: on the other ranks, `connect` then
+  /// throws an error with this rank and `reason`, without waiting for its timeout. Waits at most `timeout` for rank 0
+  /// (rank 0 waits for the others). Does nothing after a `connect`.
   static void abort_connect(const ProcessIdentity& identity, std::string_view reason,
                             std::chrono::milliseconds timeout) noexcept;
   /// Wraps an existing process group, whose backend must transfer host memory: `cpu:gloo,cuda:nccl` does. The caller
@@ -69,6 +70,7 @@ class Group {
 
   int rank() const;
   int size() const;
+  /// Returns true for a group of one.
   bool alone() const { return impl_ == nullptr; }
   /// Identifies a group and its copies without keeping the connections open; `is` compares it with a group.
   using Identity = std::weak_ptr<const void>;

@@ -48,8 +48,8 @@ class FileErrors {
   Raise raise_;
 };
 
-FileErrors read_errors();   ///< CheckpointErrors of `checkpoint.read`
-FileErrors write_errors();  ///< CheckpointErrors of `checkpoint.write`
+FileErrors read_errors();   ///< CheckpointError with `checkpoint.read`
+FileErrors write_errors();  ///< CheckpointError with `checkpoint.write`
 
 /// A regular file open for positioned reads, which throw if the file is truncated while it is open. Several threads may
 /// read at a time.
@@ -70,7 +70,7 @@ class InputFile {
   /// Fills `out` from `offset`. Throws if the file is shorter or cannot be read.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
   void read(std::uint64_t offset, std::span<char> out) const { read(offset, std::as_writable_bytes(out)); }
-  /// Reads a part.
+  /// Reads `count` bytes from `offset` on. Throws as read().
   std::string text(std::uint64_t offset, std::uint64_t count) const;
   /// Reads the whole file.
   std::string text() const { return text(0, size_); }
@@ -174,7 +174,7 @@ class PendingAlias {
   ~PendingAlias();
   PendingAlias(const PendingAlias&) = delete;
   PendingAlias& operator=(const PendingAlias&) = delete;
-  /// @throws CheckpointError
+  /// Renames the content to `name`. @throws CheckpointError
   void commit();
 
  private:

@@ -44,7 +44,9 @@ class JsonLinesFile {
   std::string_view text(std::int64_t record) const;
   /// Parses a record. @throws DataError as parse_json, with file and line
   RecordTree read(std::int64_t record) const;
-  /// See MappedFile. Queries the system at most once per millisecond, so it is cheap enough to call per record.
+  /// Checks that the file was not truncated, which would end the process at the next read. Queries the system at most
+  /// once per millisecond, so it is cheap enough to call per record. @throws DataError if the file is shorter than at
+  /// opening
   void check_size() const;
 
  private:

@@ -26,7 +26,8 @@ class Loss : public BatchMetric<B> {
   virtual double weight() const { return 1.0; }
   /// Module of the loss; its weights and buffers move with the runner to its device. Null without a module.
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
-  /// Number of targets that the loss of a batch averages over; empty when unknown. Read before the batch is moved.
+  /// Number of targets that the loss of a batch averages over; empty when unknown. Called before the batch moves to the
+  /// device.
   virtual std::optional<std::int64_t> normalizer(const at::Tensor&) const { return std::nullopt; }
   /// The target value that the loss ignores, if it has one.
   virtual std::optional<std::int64_t> ignore_index() const { return std::nullopt; }
@@ -77,7 +78,9 @@ class LossMeter : public DatasetMetric<B> {
 class LossesBase : public MetricsBase {
  public:
   ~LossesBase() override;
+  /// The modules of the losses that have one.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() const = 0;
+  /// The names of the losses, in order.
   virtual std::vector<std::string> names() const = 0;
 
   /// The current weight. @throws MetricError that lists the known names when `name` is unknown.
@@ -86,7 +89,8 @@ class LossesBase : public MetricsBase {
   /// @throws MetricError when the name is unknown or the weight is not finite.
   virtual void set_weight(std::string_view name, double weight) = 0;
 
-  /// Changes when a weight becomes 0 or 1, or was 0 or 1 before: a call then uses other operators.
+  /// A number that changes when a weight becomes 0 or 1, or was 0 or 1 before, since a call then uses other operators:
+  /// for recorded steps.
   virtual std::uint64_t weights_key() const { return 0; }
   /// Tensors of the weights, in order of the names, for a recorded step.
   virtual std::vector<at::Tensor> weight_tensors() const { return {}; }

@@ -15,7 +15,7 @@ using MetricCallable = std::function<MetricValue(const at::Tensor& prediction, c
 
 using Metric [[deprecated("use MetricCallable")]] = MetricCallable;
 
-/// Preprocessing of a batch for metrics.
+/// Preprocessing of a batch for metrics: maps (prediction, target) to predictions and targets.
 using Preprocess = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&)>;
 
 }  // namespace danling::inline v0

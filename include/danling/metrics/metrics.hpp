@@ -41,8 +41,9 @@ class MetricsBase {
   /// Values of all batches since `reset()`: over all ranks as of the last `synchronize()`; after a further update, over
   /// this rank.
   virtual Result average() const = 0;
-  /// The weight of the last batch, and of all batches, by metric; over the same ranks as `batch` and `average`.
+  /// The weight of the last batch by metric, over the same ranks as `batch`.
   virtual Result n() const = 0;
+  /// The weight of all batches by metric, over the same ranks as `average`.
   virtual Result count() const = 0;
 
   /// Combines the ranks of `group`. Every rank must call it at the same point, also one without data. The loops call it

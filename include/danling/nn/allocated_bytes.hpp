@@ -16,6 +16,7 @@ class AllocatedBytes {
   AllocatedBytes(const AllocatedBytes&) = delete;
   AllocatedBytes& operator=(const AllocatedBytes&) = delete;
 
+  /// Bytes allocated minus bytes freed; may be negative.
   std::int64_t current() const;
   /// The highest `current()` so far.
   std::int64_t peak() const;

@@ -22,6 +22,7 @@ class TargetLoss {
  public:
   virtual ~TargetLoss();
 
+  /// Returns the loss: a scalar, or with Reduction::none one value per target.
   at::Tensor operator()(const at::Tensor& prediction, const at::Tensor& target) const;
   /// Returns the sum of the loss and the divisor of its mean, both on the device.
   std::pair<at::Tensor, at::Tensor> sum_and_count(const at::Tensor& prediction, const at::Tensor& target) const;

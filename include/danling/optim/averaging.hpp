@@ -63,6 +63,7 @@ class WeightAverage {
   /// Number of updates, including those that `start` and `interval` did not select.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
+  /// Number of updates before the first average.
   std::int64_t start() const { return start_; }
   void set_start(std::int64_t start) { start_ = start; }
   /// Returns whether there is an average; before that, apply() changes nothing.
@@ -74,7 +75,8 @@ class WeightAverage {
   /// Swaps them back; does nothing unless the averages are applied.
   void restore();
   bool is_applied() const { return applied_; }
-  /// Makes apply() and restore() copy values, with memory for one more copy: for tensors whose memory others read.
+  /// Makes apply() and restore() copy values instead of exchanging memory, for models whose memory other code reads.
+  /// Needs memory for one more copy of the weights.
   void set_copies_on_apply(bool keeps) { copies_on_apply_ = keeps; }
 
   /// The averages under the names of the model's state, applied or not; they share memory with this object. A parameter
@@ -85,7 +87,7 @@ class WeightAverage {
 
   /// {"weights": ..., "n_averaged": ..., "updates": ..., "left_out": names of parameters that are not averaged yet}
   State state_dict() const;
-  /// Copies values. Without `n_averaged`, weights count as one average, and missing weights as none.
+  /// Copies values. Without `n_averaged`, weights count as one average, and null weights as none.
   /// @throws StateError and changes nothing for weights that do not fit the model's.
   void load_state_dict(const State& state);
 

@@ -13,10 +13,10 @@
 
 namespace danling::inline v0::optim {
 
-/// A curve from the base rate to the final rate over `total_steps`, with a linear warm-up from `min_lr` before it and a
-/// linear cool-down to `min_lr` after it (DanLing's LRScheduler). Update k, counted from 1, uses the rate of progress
-/// k / total_steps. After total_steps + 1 steps the final rate stays, and `is_finished()` is true. A group with base
-/// rate 0 stays frozen, unless `final_lr` is set.
+/// A curve from the base rate to the final rate over `total_steps` updates (DanLing's LRScheduler). Update k, counted
+/// from 1, uses the curve at progress k / total_steps. The first `warmup_steps` updates scale this rate linearly up
+/// from `min_lr`, the last `cooldown_steps` linearly down to it. After `total_steps` updates the last rate stays;
+/// `is_finished()` is true after one more. A group with base rate 0 stays frozen, unless `final_lr` is set.
 class LRScheduler final : public Scheduler {
  public:
   /// `options.type` is one of `curves()`, cosine by default; for a custom `curve` it is only a name for messages. The

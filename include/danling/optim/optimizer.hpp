@@ -106,6 +106,8 @@ class Optimizer {
   /// update() with a scale or flag on a device, each of one element of any dtype. Called only if
   /// `takes_device_scale()`, which each step checks.
   virtual void update_on_device(const GradScale& scale);
+  /// Returns whether update_on_device() is overridden. If false, step(GradScale) waits for the device, reads scale and
+  /// flag, and calls update().
   virtual bool takes_device_scale() const { return false; }
 
   /// Runs one update of step(closure), under no-grad; the closure needs gradients. Override it together with

@@ -14,21 +14,21 @@ namespace danling::inline v0::optim {
 /// Unset options use the default of the optimizer type, which comments name: that of torch.optim, except `fused`, which
 /// is on. A type refuses options that it does not have.
 struct OptimizerOptions {
-  std::optional<double> lr = std::nullopt;  ///< by type: docs/optim/optimizers.md
-  std::optional<double> momentum = std::nullopt;
-  std::optional<double> dampening = std::nullopt;
+  std::optional<double> lr = std::nullopt;                        ///< by type: docs/optim/optimizers.md
+  std::optional<double> momentum = std::nullopt;                  ///< 0 (SGD, RMSprop), 0.95 (Muon)
+  std::optional<double> dampening = std::nullopt;                 ///< 0 (SGD)
   std::optional<std::pair<double, double>> betas = std::nullopt;  ///< 0.9, 0.999; Lion: 0.9, 0.99
   std::optional<double> eps = std::nullopt;                       ///< by type
   std::optional<double> weight_decay = std::nullopt;              ///< 1e-2 (AdamW, LAMB), 0.1 (Muon), 0 (others)
-  std::optional<bool> nesterov = std::nullopt;
-  std::optional<bool> amsgrad = std::nullopt;
-  std::optional<bool> maximize = std::nullopt;
+  std::optional<bool> nesterov = std::nullopt;                    ///< false (SGD), true (Muon)
+  std::optional<bool> amsgrad = std::nullopt;                     ///< false (Adam, AdamW)
+  std::optional<bool> maximize = std::nullopt;                    ///< false: minimizes the loss
   /// Updates in one pass over memory if there is a kernel for the dtype, device and layout: danling's on the CPU,
   /// LibTorch's on CUDA if its update equals that of unfused operations. False: unfused operations.
   std::optional<bool> fused = std::nullopt;
   std::optional<double> rho = std::nullopt;                            ///< 0.9 (Adadelta)
   std::optional<double> alpha = std::nullopt;                          ///< 0.99 (RMSprop), 0.75 (ASGD)
-  std::optional<bool> centered = std::nullopt;                         ///< (RMSprop)
+  std::optional<bool> centered = std::nullopt;                         ///< false (RMSprop)
   std::optional<double> lr_decay = std::nullopt;                       ///< 0 (Adagrad)
   std::optional<double> initial_accumulator_value = std::nullopt;      ///< 0 (Adagrad)
   std::optional<double> lambd = std::nullopt;                          ///< 1e-4 (ASGD)
@@ -141,8 +141,8 @@ struct SchedulerSpec {
   /// Maps a curve's fraction to a rate between base and final: percentile is base * (final / base)^fraction, numerical
   /// is linear. Default for linear, cosine and constant: percentile, or numerical with `final_lr`.
   std::optional<std::string> scaling = std::nullopt;
-  std::optional<std::int64_t> step_size = std::nullopt;
-  std::optional<double> gamma = std::nullopt;  ///< step, multistep: 0.1; cyclic: 1
+  std::optional<std::int64_t> step_size = std::nullopt;  ///< step: required
+  std::optional<double> gamma = std::nullopt;            ///< step, multistep: 0.1; cyclic: 1; ExponentialLR: required
 
   // Curves of LRScheduler.
   std::optional<double> power = std::nullopt;              ///< polynomial, PolynomialLR: 1
@@ -151,34 +151,34 @@ struct SchedulerSpec {
   std::optional<std::string> decay = std::nullopt;         ///< wsd: the curve of its last part; linear
 
   // PyTorch's schedules, with PyTorch's names and defaults. A list has one value, or one per parameter group.
-  std::optional<std::vector<std::int64_t>> milestones = std::nullopt;
-  std::optional<std::int64_t> T_max = std::nullopt;  ///< total_steps
-  std::optional<std::int64_t> T_0 = std::nullopt;
-  std::optional<std::int64_t> T_mult = std::nullopt;          ///< 1
-  std::optional<double> eta_min = std::nullopt;               ///< 0
-  std::optional<std::vector<double>> base_lr = std::nullopt;  ///< the optimizer's rates
-  std::optional<std::vector<double>> max_lr = std::nullopt;   ///< one_cycle: the optimizer's rates
+  std::optional<std::vector<std::int64_t>> milestones = std::nullopt;  ///< multistep: required
+  std::optional<std::int64_t> T_max = std::nullopt;                    ///< total_steps
+  std::optional<std::int64_t> T_0 = std::nullopt;                      ///< cosine_warm_restarts: required
+  std::optional<std::int64_t> T_mult = std::nullopt;                   ///< 1
+  std::optional<double> eta_min = std::nullopt;                        ///< 0
+  std::optional<std::vector<double>> base_lr = std::nullopt;           ///< the optimizer's rates
+  std::optional<std::vector<double>> max_lr = std::nullopt;   ///< one_cycle: the optimizer's rates; cyclic: required
   std::optional<std::int64_t> step_size_up = std::nullopt;    ///< 2000
   std::optional<std::int64_t> step_size_down = std::nullopt;  ///< step_size_up
-  /// cyclic: triangular, triangular2 or exp_range; reduce_on_plateau: min or max
+  /// cyclic: triangular (the default), triangular2 or exp_range; reduce_on_plateau: min (the default) or max
   std::optional<std::string> mode = std::nullopt;
   std::optional<bool> cycle_momentum = std::nullopt;          ///< true
   std::optional<double> base_momentum = std::nullopt;         ///< cyclic: 0.8; one_cycle: 0.85
   std::optional<double> max_momentum = std::nullopt;          ///< cyclic: 0.9; one_cycle: 0.95
   std::optional<double> pct_start = std::nullopt;             ///< 0.3
-  std::optional<std::string> anneal_strategy = std::nullopt;  ///< cos or linear
+  std::optional<std::string> anneal_strategy = std::nullopt;  ///< cos (the default) or linear
   std::optional<double> div_factor = std::nullopt;            ///< 25
   std::optional<double> final_div_factor = std::nullopt;      ///< 1e4
-  std::optional<bool> three_phase = std::nullopt;
-  std::optional<double> factor = std::nullopt;               ///< reduce_on_plateau: 0.1; ConstantLR: 1/3
-  std::optional<double> start_factor = std::nullopt;         ///< 1/3
-  std::optional<double> end_factor = std::nullopt;           ///< 1
-  std::optional<std::int64_t> total_iters = std::nullopt;    ///< 5
-  std::optional<std::int64_t> patience = std::nullopt;       ///< 10
-  std::optional<double> threshold = std::nullopt;            ///< 1e-4
-  std::optional<std::string> threshold_mode = std::nullopt;  ///< rel or abs
-  std::optional<std::int64_t> cooldown = std::nullopt;       ///< 0
-  std::optional<double> eps = std::nullopt;                  ///< 1e-8
+  std::optional<bool> three_phase = std::nullopt;             ///< one_cycle: false
+  std::optional<double> factor = std::nullopt;                ///< reduce_on_plateau: 0.1; ConstantLR: 1/3
+  std::optional<double> start_factor = std::nullopt;          ///< 1/3
+  std::optional<double> end_factor = std::nullopt;            ///< 1
+  std::optional<std::int64_t> total_iters = std::nullopt;     ///< 5
+  std::optional<std::int64_t> patience = std::nullopt;        ///< 10
+  std::optional<double> threshold = std::nullopt;             ///< 1e-4
+  std::optional<std::string> threshold_mode = std::nullopt;   ///< rel (the default) or abs
+  std::optional<std::int64_t> cooldown = std::nullopt;        ///< 0
+  std::optional<double> eps = std::nullopt;                   ///< 1e-8
 
   /// Schedules run in sequence (sequential, the default with a chain), or all at once (chained).
 #ifdef __clang__  // an initializer would need the complete type

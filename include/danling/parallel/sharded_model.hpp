@@ -55,9 +55,10 @@ struct ShardOptions {
   /// Number of units to gather ahead of the one that computes, in the order of the previous step. Each needs its
   /// memory. No effect with shared memory, where nothing travels.
   std::int64_t prefetch = 1;
+  /// `param_dtype` needs stage 3.
   ShardPrecision mixed_precision = {};
-  /// Keeps rows, their gradients and thus the optimizer state in pinned host memory, for parameters on a device.
-  /// (FSDP2: CPUOffloadPolicy)
+  /// Keeps rows, their gradients and thus the optimizer state in pinned host memory, for parameters on a device. Needs
+  /// stage 3. (FSDP2: CPUOffloadPolicy)
   bool offload = false;
   /// Number of shards of a window's batch, a power of two; 0: none. Adds the gradients of the shards along one tree, so
   /// that parameters have the same bits for any number of ranks. A rank computes neighbouring shards while

@@ -31,7 +31,7 @@ class ParallelTopology {
  public:
   /// One process, without axes.
   ParallelTopology() = default;
-  /// Every axis is also a domain.
+  /// Every axis is also a domain, which a domain of the same name replaces.
   /// @param label  names the topology in messages
   /// @throws ConfigError, with the arithmetic, unless the degrees multiply to the world size; for a second -1, a degree
   ///         below 1, axes or domains of equal names, and a domain of no or unknown axes

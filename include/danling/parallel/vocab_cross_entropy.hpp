@@ -18,7 +18,7 @@ struct VocabParallelCrossEntropyOptions {
   TORCH_ARG(std::int64_t, ignore_index) = -100;
   TORCH_ARG(double, label_smoothing) = 0;
   TORCH_ARG(torch::nn::CrossEntropyLossOptions::reduction_t, reduction) = torch::kMean;
-  /// Number of classes over all ranks; 0 asks the other ranks at each call.
+  /// Number of classes over all ranks; 0: exchanged between the ranks at each call.
   TORCH_ARG(std::int64_t, num_classes) = 0;
 };
 

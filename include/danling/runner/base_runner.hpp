@@ -73,8 +73,8 @@ class BaseRunner : public RunnerPlan {
   // ---- life cycle ---------------------------------------------------------------------------------------------------
 
   /// Runs the second phase once: process group, checkpoint manager, fault tolerance, data, model, optimizer, scheduler,
-  /// restore. The drivers call it; a second call does nothing. Writes nothing: train() or the first save sets up the
-  /// run's directory, so evaluation alone leaves a finished run unchanged.
+  /// metrics, restore. The drivers call it; a second call does nothing. Writes nothing: train() or the first save sets
+  /// up the run's directory, so evaluation alone leaves a finished run unchanged.
   /// @throws StateError when a hook calls it, after a failure (with the first message) and after close()
   void initialize();
   Phase phase() const { return phase_; }
@@ -86,7 +86,7 @@ class BaseRunner : public RunnerPlan {
   bool close(std::optional<double> timeout = std::nullopt);
 
   /// Stops the loops at the end of the accumulation window: the runner saves and throws `Stopped`. Callable from any
-  /// thread. load_checkpoint() clears the request.
+  /// thread. load_checkpoint() clears a request for which `Stopped` was thrown, so that the program can train on.
   void request_stop(int signal = 15) { requests_.stop.store(signal, std::memory_order_relaxed); }
 
   /// Ends train() after this epoch, or in step mode after this accumulation window. The run then evaluates, saves and
@@ -168,7 +168,7 @@ class BaseRunner : public RunnerPlan {
   /// when training has advanced.
   void save_seed_checkpoint(const std::string& name = "seed");
   /// Waits until all saves are on disk, at most `checkpoint.wait_timeout` seconds. train() calls it at its end and
-  /// before a stop. @throws CheckpointError on a timeout, or when the newest save under any name failed
+  /// before a stop. @throws CheckpointError on a timeout, or when the newest save under any name but `best` failed
   void wait_for_checkpoints();
   /// True when an earlier attempt finished the run and kept only the model (`checkpoint.last_save_model_only`), so that
   /// it cannot train further. Valid after initialize(), with `auto_resume`.
@@ -238,12 +238,11 @@ class BaseRunner : public RunnerPlan {
 
   // ---- hooks of initialize(), in this order. Each is called once, on every rank; call the base unless it says not to.
 
-  /// Joins the processes: builds the Parallelism that `stack` of the config names (see stacks()). Before: config,
-  /// identity. Do not build the model or data here. An override that joins processes itself calls set_parallelism() in
-  /// place of the base. All ranks must run the same loops over the same splits with the same `log_interval`; their
-  /// numbers of batches may differ where gradients are not summed.
-  /// The launcher's environment variables name the ranks; `init_method` of the config, or else the variable
-  /// INIT_METHOD, is the address.
+  /// Joins the processes: builds the Parallelism that `stack` of the config names (see stacks()). Config and
+  /// identity are set. Do not build the model or data here. An override that joins processes itself calls
+  /// set_parallelism() in place of the base. All ranks must run the same loops over the same splits with the same
+  /// `log_interval`; their numbers of batches may differ where gradients are not summed. The launcher's environment
+  /// variables name the ranks; `init_method` of the config, or else the variable INIT_METHOD, is the address.
   /// @throws DistributedError when other processes do not join, ConfigError when `backend` cannot join them
   virtual void init_distributed();
   /// Builds the Parallelism that joins the processes of a launcher; by default that of `stack`. Called when:
@@ -252,31 +251,32 @@ class BaseRunner : public RunnerPlan {
   /// Replaces the Parallelism of the run and reseeds the generators if the seed of this rank changes. @throws
   /// StateError outside init_distributed
   void set_parallelism(std::unique_ptr<Parallelism> parallelism);
-  /// Sets the checkpoint manager by set_checkpoint_manager(), unless the program has set one. Before: processes joined,
-  /// paths known. Write nothing: the run's directory is not set up yet.
+  /// Sets the checkpoint manager by set_checkpoint_manager(), unless the program has set one. The processes have
+  /// joined. Write nothing: the run's directory is not set up yet.
   virtual void init_checkpoint_manager();
-  /// Checks that `ft` applies: this class's init_distributed joins the processes. Before: the checkpoint manager is
-  /// set.
+  /// Checks that `ft` applies: this class's init_distributed joins the processes. The checkpoint manager is set.
   virtual void init_fault_tolerance();
   /// Starts the heartbeat of `heartbeat.enabled`. Called when: training has set up the run's directory, before its
   /// first step, on every rank; with `ft`, also each time the ranks change. Not part of initialize().
   virtual void init_heartbeat();
-  /// Adds the sink of `tensorboard: true`, or of `wandb.enabled`. Called when: the key is set, once, on every rank.
-  /// Files are opened when training begins. Override it to add another sink instead.
+  /// Adds the sink of `tensorboard: true`. Called when: initialize() runs and the key and `record` are set, after
+  /// init_fault_tolerance, once, on every rank. Files are opened when training begins, on the main process. Override it
+  /// to add another sink instead.
   virtual void init_tensorboard();
+  /// The same for `wandb.enabled`.
   virtual void init_wandb();
-  /// Builds loaders for the datasets that have none. Before: the checkpoint to restore is read. After: the length of an
-  /// epoch is known.
+  /// Builds loaders for the datasets that have none; the length of an epoch is known afterwards. The checkpoint to
+  /// restore is already read, except with `checkpoint.backend: dcp`.
   virtual void build_dataloaders() = 0;
   /// Moves the model to the device and prepares it. Do not build the optimizer here.
   virtual void materialize_model() = 0;
-  /// Builds the optimizer from the config unless the program has set one. Before: the model is on its device.
+  /// Builds the optimizer from the config unless the program has set one. The model is on its device.
   virtual void build_optimizer() = 0;
-  /// Builds the scheduler from the config unless the program has set one. Before: the optimizer is set.
+  /// Builds the scheduler from the config unless the program has set one. The optimizer is set.
   virtual void build_scheduler() = 0;
-  /// Builds the metrics that the config names; they replace the program's. Before: the scheduler is set.
+  /// Builds the metrics that the config names; they replace the program's. The scheduler is set.
   virtual void build_metrics() = 0;
-  /// Loads `resume`, `auto_resume` or `pretrained`, in this order of precedence. Before: all components are built.
+  /// Loads `resume`, `auto_resume` or `pretrained`, in this order of precedence. All components are built.
   virtual void auto_restore();
 
   /// Selects deterministic algorithms for the whole process: LibTorch, cuDNN, oneDNN, cuBLAS; and fills uninitialised
@@ -288,9 +288,10 @@ class BaseRunner : public RunnerPlan {
 
   /// True when no epoch is in progress.
   virtual bool at_boundary() const = 0;
-  /// True when a checkpoint taken now resumes exactly: no step and no accumulation window is open.
+  /// True when a checkpoint taken now resumes exactly: is_between_updates(), and no callback of a step is running. A
+  /// save at another time waits.
   virtual bool is_settled() const { return true; }
-  /// True when no step and no accumulation window is open; an event of a step may be in progress.
+  /// True when no step and no accumulation window is open.
   virtual bool is_between_updates() const { return true; }
   /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
   virtual void synchronize_counters() {}
@@ -313,12 +314,13 @@ class BaseRunner : public RunnerPlan {
   /// Restores the components, each by a hook below.
   virtual void load_components(const State& checkpoint) = 0;
   /// Hooks that restore one part of a checkpoint, on every rank. Called when: load_checkpoint has restored counters and
-  /// generators, once each, in the order of declaration here and in TorchRunnerBase, for parts that are in the
-  /// checkpoint, set in the runner and not excluded from loading. load_pretrained calls load_model too. Override one to
+  /// generators, once each, for parts that are in the checkpoint, set in the runner and not excluded from loading.
+  /// Order: load_model, then load_ema, load_optimizer and load_scheduler of TorchRunnerBase, load_named_model for each
+  /// of `models`, and load_dataloaders. load_pretrained calls load_model and load_named_model too. Override one to
   /// convert an older layout, and call the base with the result. Do not step, draw random numbers or load another part
   /// here.
   virtual void load_model(const State& state) = 0;
-  /// Restores one of several models.
+  /// Restores the weights of one of `models`.
   virtual void load_named_model(const std::string&, const State&) {}
   /// Restores the positions of the loaders, by split. Called last.
   virtual void load_dataloaders(const State& state) = 0;

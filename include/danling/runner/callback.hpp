@@ -147,7 +147,7 @@ class Callback {
   /// Before each update; before the first, `global_step` is 0. Overriding it costs one call per update. Do not change
   /// gradients here, but in an override of optimizer_step().
   virtual void on_gradients(const GradientsEvent&) {}
-  /// At each `log_interval` of training, every few seconds of a long evaluation, and at the end of each pass.
+  /// At each `log_interval` of training, about every 5 s of an evaluation, and at the end of each pass.
   virtual void on_log(const LogEvent&) {}
   /// Once per evaluation of a split, before its first batch and after its last: in a round, in evaluate(), or in a loop
   /// that the program owns.

@@ -22,7 +22,7 @@ class EarlyStopping : public Callback {
   void on_run_begin(const RunEvent& event) override;
   void on_result(const ResultEvent& event) override;
 
-  /// Rows since the last improvement.
+  /// Rows with a score since the last improvement.
   std::int64_t rounds_without_best() const { return rounds_without_best_; }
   void set_rounds_without_best(std::int64_t rounds) { rounds_without_best_ = rounds; }
   /// True when this number has reached `patience`.

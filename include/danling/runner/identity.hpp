@@ -39,7 +39,8 @@ class RunnerIdentity {
   const std::string& config_id() const { return config_id_; }
   /// The commit of the program; empty outside a repository. The first call of code_id() or id() runs git.
   const std::string& code_id() const;
-  /// Start time of this attempt, such as `YYYYMMDD-HHMMSS`; valid in file names.
+  /// Local time at which this attempt was constructed, as `20261231-235959-123456` (see make_timestamp); valid in file
+  /// names. Once the processes have joined, that of rank 0 on all ranks.
   const std::string& timestamp() const { return timestamp_; }
 
   /// The seed of the run: configured, or generated and then restored with the run. In the constructor all ranks seed

@@ -80,7 +80,9 @@ State axes_of(const Parallelism& parallelism);
 }  // namespace detail
 
 /// One process without communication; the base class of data parallel and sharded training. The runner owns one object,
-/// which `stack` of the config selects. Every rank calls the functions of a step, in the order of their declaration.
+/// which `stack` of the config selects. Every rank calls the functions of a step. Their order for a micro-batch:
+/// begin_step; for each backward pass set_loss_scale and backward; end_shard; where a window closes exchange_packets,
+/// set_loss_scale, reduce_gradients, the norm and clipping functions, zero_grad; then end_step and end_updates.
 class Parallelism {
  public:
   explicit Parallelism(ProcessIdentity identity = {}) : identity_(std::move(identity)) {}

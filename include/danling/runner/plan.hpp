@@ -33,8 +33,8 @@ class RunnerPlan : public RunnerIdentity {
   std::vector<std::string> evaluate_splits() const;
   /// Splits that are evaluated once, after training, and never select the best checkpoint.
   std::vector<std::string> test_splits() const;
-  /// The split that selects the best checkpoint: the configured one, or else the first that begins with "val", or else
-  /// the first.
+  /// The split that selects the best checkpoint: the configured one, or else the first evaluation split that begins
+  /// with "val", "Val" or "VAL", or else the first. Empty if no split is evaluated.
   std::optional<std::string> score_split() const;
   /// Batches in an epoch of a split; empty if it has no length. Available once the loaders are built.
   virtual std::optional<std::int64_t> split_length(std::string_view split) const = 0;

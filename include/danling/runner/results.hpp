@@ -50,12 +50,13 @@ class ResultHistory {
   /// Null if no row has a finite score.
   const Row* best() const;
 
-  /// True when the score of the latest row equals the best within 1e-7, or before the first result. False when the
-  /// latest row has no score: no checkpoint may then be marked best.
+  /// True when the score of the latest row equals the best within 1e-7 (times the score if it is below 1), or before
+  /// the first result. False when the latest row has no score: no checkpoint may then be marked best.
   bool is_best() const;
 
-  /// True when the latest score beats the last improved score by more than `min_delta`; differences below 1e-7 are
-  /// ties. The reference stays until a score improves, so small improvements add up. The first finite score improves.
+  /// True when the latest score beats the last improved score by more than `min_delta`; differences below 1e-7 of the
+  /// score are ties. The reference stays until a score improves, so small improvements add up. The first finite score
+  /// improves.
   bool is_improved(double min_delta = 0.0) const;
 
   /// The row with this index, or null.

@@ -143,7 +143,8 @@ struct DataloaderConfig : DataloaderOverrides {
   void fields(Fields& f) override;
 };
 
-/// `checkpoint`: options of the manager and of the runner. `interval` unset: every epoch, or 1/20 of the steps.
+/// `checkpoint`: options of the manager and of the runner. `interval` unset: every epoch; in step mode 1/20 of the
+/// steps, or 8192 if their number is unknown.
 struct CheckpointConfig : CheckpointOptions {
   CheckpointConfig() { async_enabled = export_safetensors = true; }
   std::string dir_name = "checkpoints";
@@ -158,6 +159,7 @@ struct CheckpointConfig : CheckpointOptions {
 
 /// The settings of a runner. Derive from it and list your members in fields(); base_fields() lists those below. The
 /// config holds only the user's settings: derived values (a generated seed, inferred splits) are members of the runner.
+/// `--help` of a program and docs/config.md describe each key, with its values and default.
 struct RunnerConfig : Config {
   RunnerConfig();
   RunnerConfig(const RunnerConfig& other);
@@ -239,7 +241,7 @@ struct RunnerConfig : Config {
   std::string log_pattern{default_log_pattern};         ///< not in DanLing
   std::optional<MemorySize> log_max_size;               ///< unset: no rotation. Not in DanLing
   std::optional<std::int64_t> log_max_files;            ///< unset: 5. Not in DanLing
-  std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the steps
+  std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the steps, or 1024 if unknown
   bool log_grad_norm = false, log_noise_scale = false;  ///< not in DanLing
   PerformanceConfig performance;
   bool tensorboard = false;

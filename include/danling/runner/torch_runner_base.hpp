@@ -105,8 +105,8 @@ class TorchRunnerBase : public BaseRunner {
   /// @throws StateError on several processes for a split that trains with `in_order: false`
   Result evaluate(const std::vector<std::string>& splits = {});
   Result evaluate_epoch(std::string_view split);  ///< evaluate() for one split, without the log line of all results
-  /// Evaluates the first `steps` batches; by default a twentieth of the run's updates, at least one.
-  /// @throws DataError when the split has fewer batches on all ranks
+  /// Evaluates the first `steps` batches of each rank; by default a twentieth of the run's updates, at most the split.
+  /// @throws DataError when the split has fewer batches on all ranks; ConfigError for an unknown or negative number
   Result evaluate_steps(std::string_view split, std::optional<std::int64_t> steps = std::nullopt);
   /// Evaluates `test_splits()` with the weights that `test_with` selects, then restores the weights of the model. The
   /// results never select the best checkpoint.
@@ -118,7 +118,7 @@ class TorchRunnerBase : public BaseRunner {
   /// Origin of the weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
   std::string exported_weights();
   std::string evaluated_average() const override;
-  /// Counts of this process's steps with `compile.enable`; otherwise all are 0.
+  /// Counts of this process's steps with `compile.enable`; all 0 without it.
   CompileReport compile_report() const;
   /// True after a call of train().
   bool has_trained() const { return has_trained_; }

@@ -15,14 +15,15 @@ namespace danling::inline v0::tape {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Member of an object that host calls change. A tape is not replayed after the object's ObjectLifetime has ended.
-/// Copying or assigning the object does not copy its ObjectLifetime.
+/// Lifetime of an object that host calls change; make it a member of the object. A tape is not replayed after the
+/// object is destroyed. Copying or assigning the object does not copy its lifetime.
 class ObjectLifetime {
  public:
   ObjectLifetime() = default;
   ObjectLifetime(const ObjectLifetime&) noexcept {}
   // NOLINTNEXTLINE(bugprone-unhandled-self-assignment): keeps its own
   ObjectLifetime& operator=(const ObjectLifetime&) noexcept { return *this; }
+  /// Returns a pointer that expires when the object is destroyed.
   std::weak_ptr<void> watch() const {
     token_ = token_ == nullptr ? std::make_shared<char>() : token_;
     return token_;

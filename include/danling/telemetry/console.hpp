@@ -43,7 +43,7 @@ class Console {
 
   /// True if standard output is a terminal on which lines can be redrawn.
   bool live() const { return live_; }
-  /// True if `stream` is a terminal and NO_COLOR is not set.
+  /// True if `stream` is a terminal that supports control sequences, and NO_COLOR is unset or empty.
   bool color(Stream stream) const { return stream == Stream::out ? out_color_ : error_color_; }
   /// The current columns of the terminal; if unknown COLUMNS, else 80.
   int width() const { return size().columns; }

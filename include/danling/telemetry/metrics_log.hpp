@@ -33,7 +33,7 @@ struct MetricsLine {
 /// last line incomplete. One thread of the main process uses the log.
 ///
 /// If a write fails (a full disk), the line is kept in memory and written before the next one, so the file becomes
-/// complete when there is space again. At most 16 MiB are kept, plus the line that exceeds the limit.
+/// complete when there is space again. At most 16 MiB are kept; further lines are lost, as the error of append() says.
 class MetricsLog {
  public:
   /// Opens or creates the file; removes an incomplete last line, left by a crash.

@@ -99,8 +99,8 @@ using SinkRecord = std::variant<ScalarRecord, ResultRecord, HistogramRecord, Tex
 
 /// Base class of sinks. Derive, override the hooks that you need, and call
 /// `runner.add_sink(std::make_shared<MySink>())`. A SinkThread calls all hooks in its thread, so they may wait for a
-/// disk or network; only on the main process. If a hook throws, it is called again with the same record after a second
-/// or with the next record, so it must first undo its partial writes.
+/// disk or network; only on the main process. If a hook throws, it is called again with the same record after a second,
+/// until it succeeds; so it must first undo its partial writes. While the run ends, it is called once more at most.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -119,13 +119,16 @@ class Sink {
   virtual void result(const ResultRecord&) {}
   /// Hook for each histogram, if wants_histograms().
   virtual void histogram(const HistogramRecord&) {}
+  /// Hook for each text of the program (write_text).
   virtual void text(const TextRecord&) {}
+  /// Hook for each image of the program (write_image).
   virtual void image(const ImageRecord&) {}
   /// Hook, called once after all records.
   virtual void end(const EndRecord&) {}
   /// Return true to receive histograms of weights, gradients and tensors by histogram(). Called once, in add_sink().
   virtual bool wants_histograms() const { return false; }
-  /// Hook to flush buffers, called about once a second while there are records, and at the end.
+  /// Hook to flush buffers. Called when no record waits, at least about once a second while records arrive, and at the
+  /// end.
   virtual void flush() {}
 };
 

@@ -12,8 +12,8 @@ namespace danling::inline v0 {
 std::string format_duration(double seconds);
 /// Returns a text such as `1,234,567`.
 std::string format_count(std::int64_t count);
-/// Formats with four decimal places, or with an exponent up to 0.001 and from a million: `0.1234`, `12.5000`,
-/// `1.0e-03`, `1.235e+07`, `nan`.
+/// Formats with four decimal places, or with an exponent if the magnitude is at most 0.001 or at least a million:
+/// `0.0000`, `0.1234`, `12.5000`, `1.0e-03`, `1.235e+07`, `nan`.
 std::string format_number(double value);
 /// Returns a text such as `512 B` or `45.2 MiB`.
 std::string format_bytes(std::uint64_t bytes);

@@ -72,8 +72,8 @@ class NestedTensor : public at::Tensor {
   /// differ.
   /// @throws DataError for elements of different ranks or devices
   explicit NestedTensor(const std::vector<at::Tensor>& elements, const NestedTensorOptions& options = {});
-  /// NestedTensor({a, b}), or NestedTensor({a}), which would otherwise be the handle below. NestedTensor({nested}) with
-  /// one nested tensor is a handle.
+  /// `NestedTensor({a, b})`. `NestedTensor({a})` is a batch of one element, but `NestedTensor({nested})` with one
+  /// nested tensor is a handle to it.
   explicit NestedTensor(std::initializer_list<at::Tensor> elements);
   explicit NestedTensor(std::initializer_list<at::Tensor> elements, const NestedTensorOptions& options)
       : NestedTensor(std::vector<at::Tensor>(elements), options) {}
@@ -86,6 +86,7 @@ class NestedTensor : public at::Tensor {
                         const NestedTensorOptions& options = {})
       : NestedTensor(to_tensors(elements), options) {}
 
+  /// Returns true for a NestedTensor, also behind an at::Tensor; false for nested tensors of LibTorch.
   static bool is_nested(const at::Tensor& tensor) {
     return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has(detail::nested_key);
   }
@@ -113,7 +114,7 @@ class NestedTensor : public at::Tensor {
   static NestedTensor from_tensor_mask(const at::Tensor& padded, const at::Tensor& mask,
                                        const NestedTensorOptions& options = {});
   /// Packs a padded tensor of this tensor's sizes with this tensor's lengths. Without `strict`, larger sizes are cut,
-  /// and smaller sizes shorten the elements. Copies a nested tensor.
+  /// and smaller sizes shorten the elements. If `tensor` is nested already, returns a copy with its own lengths.
   /// @throws DataError for another batch size, and for other sizes if `strict`
   NestedTensor nested_like(const at::Tensor& tensor, bool strict = true) const;
 

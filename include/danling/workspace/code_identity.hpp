@@ -7,9 +7,10 @@
 
 namespace danling::inline v0 {
 
-/// The state of a git working tree; all members are empty outside a working tree.
+/// The state of a git working tree. Outside a working tree only `problem` is set.
 struct CodeIdentity {
-  /// The first 8 digits of the commit; if there are changes, followed by `-d` and 10 digits of their hash.
+  /// The first 8 digits of the commit; if there are changes, followed by `-d` and 10 digits of their hash, or by
+  /// `-dunknown` if git cannot read or hash them.
   std::string id;
   /// The whole commit hash.
   std::string commit;

@@ -100,7 +100,7 @@ class RunDirectory {
   /// The name of the lineage: `folder()` without the code id.
   std::string lineage() const;
 
-  /// The file of the config: metadata/config.{full,canonical,diff}.yaml.
+  /// Selects metadata/config.full.yaml, config.canonical.yaml or config.diff.yaml.
   enum class ConfigText { full, canonical, diff };
   ReadResult<std::string> config_text(ConfigText which = ConfigText::full) const;
   ReadResult<ConfigTree> config(ConfigText which = ConfigText::full) const;

@@ -96,7 +96,8 @@ class Workspace {
   std::filesystem::path open(bool resuming, const std::filesystem::path& source = {});
   /// Returns the source of a process that died between open() and taken_over(); else an empty path.
   std::filesystem::path interrupted_source() const;
-  /// Call this when the source was loaded and is no longer needed.
+  /// Call it when the checkpoint passed to open() as `source` is loaded: interrupted_source() then returns an empty
+  /// path.
   void taken_over() const;
   bool is_open() const { return lock_ != nullptr; }
   /// If the directory or its lock was removed since open(), creates and locks it again and returns the missing path;
@@ -115,6 +116,7 @@ class Workspace {
   /// The latter two contain their `index`.
   void write_results(const std::vector<NumberedResult>& results, const NumberedResult& latest,
                      const NumberedResult* best) const;
+  /// Writes summary.json: `summary`, and the identity, host, process and paths of the attempt.
   void write_summary(const RunSummary& summary) const;
 
  private:

@@ -55,9 +55,9 @@ class ImageFolder final : public Dataset<Batch> {
 
   const std::vector<std::string>& classes() const { return classes_; }
   std::map<std::string, std::int64_t> class_to_idx() const;
-  /// @throws DataError when `index` is not in [0, size()), as do the functions below.
+  /// Returns the file of the sample. @throws DataError when `index` is not in [0, size())
   std::filesystem::path path(std::int64_t index) const;
-  /// Returns the class index of the sample.
+  /// Returns the class index of the sample. @throws DataError when `index` is not in [0, size())
   std::int64_t target(std::int64_t index) const;
   /// Returns the class indices of all samples, int64 [size()], for the weights of samplers.
   at::Tensor targets() const;

@@ -11,8 +11,8 @@ bool records_ranges();
 /// Number of `profiling` windows that have begun in this process.
 extern std::atomic<int> profilers_begun;
 
-/// A cached records_ranges() for a loop that calls it for each batch. It asks LibTorch every eighth time, every time
-/// while a profiler records, and when a `profiling` window begins.
+/// A cached records_ranges() for a loop that calls it for each batch. Queries LibTorch at every eighth call, at each
+/// call while a profiler records, and when a `profiling` window begins.
 class RangeQuery {
  public:
   bool operator()() {
