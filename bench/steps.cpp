@@ -264,8 +264,10 @@ int measure(const std::string& program, const std::string& folder, bool check) {
   const std::string under = callgrind ? "valgrind -q --tool=callgrind '--callgrind-out-file=" + folder +
                                             "/calls' '--dump-before=bench_mark*' "
                                       : "";
-  if (std::system(
-          (cached + under + "'" + program + "' --count '" + folder + "' > '" + folder + "/output.txt'").c_str()) != 0) {
+  // Outside a repository: the size of its changes, which a run records, would also change the layout.
+  if (std::system(("cd '" + folder + "' && " + cached + under + "'" + program + "' --count '" + folder + "' > '" +
+                   folder + "/output.txt'")
+                      .c_str()) != 0) {
     return fail("the counted process failed; its output is above");
   }
   std::ifstream report(folder + "/counts.txt");
@@ -342,7 +344,7 @@ int main(int argc, char** argv) {
   if (mkdtemp(folder.data()) == nullptr) {
     return fail("expected to create a directory in " + fs::temp_directory_path().string());
   }
-  const int status = measure(argv[0], folder, !arguments.empty());
+  const int status = measure(fs::absolute(argv[0]).string(), folder, !arguments.empty());
   if (std::getenv("DANLING_BENCH_KEEP") != nullptr) {
     std::printf("callgrind's files are in %s\n", folder.c_str());
   } else {

@@ -29,7 +29,6 @@ struct GptConfig : dl::RunnerConfig {
   }
 
   void fields(dl::Fields& f) override {
-    RunnerConfig::fields(f);
     f("file", file, "text to learn").non_semantic();
     f("width", width, "features of a token");
     f("heads", heads, "attention heads");

@@ -34,7 +34,6 @@ struct MnistConfig : dl::RunnerConfig {
   }
 
   void fields(dl::Fields& f) override {
-    RunnerConfig::fields(f);
     f("data", data, "the images");
     f("channels", channels, "channels of the first convolution; the second has twice as many");
     f("dropout", dropout, "share of hidden features dropped in training");

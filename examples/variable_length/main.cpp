@@ -34,7 +34,6 @@ struct PassageConfig : dl::RunnerConfig {
   }
 
   void fields(dl::Fields& f) override {
-    RunnerConfig::fields(f);
     f("file", file, "lines of label, title and passage").non_semantic();
     f("width", width, "features of a word");
     f("num_layers", num_layers, "layers of the encoder");

@@ -19,6 +19,8 @@ class Danling(ConanFile):
     options = {
         "shared": [True, False],
         "images": [True, False],
+        "tables": [True, False],
+        "archives": [True, False],
         "command": [True, False],
         # The directory of a LibTorch, with share/cmake/Torch in it. Not part of the package's id: its version is checked
         # when the package is used.
@@ -29,6 +31,8 @@ class Danling(ConanFile):
     default_options = {
         "shared": True,
         "images": True,
+        "tables": True,
+        "archives": True,
         "command": True,
         "torch_dir": "",
         "system_libraries": False,
@@ -79,7 +83,9 @@ class Danling(ConanFile):
                 "DANLING_BUILD_BENCH": False,
                 "DANLING_BUILD_EXAMPLES": False,
                 "DANLING_BUILD_TESTS": False,
+                "DANLING_WITH_ARCHIVES": bool(self.options.archives),
                 "DANLING_WITH_IMAGES": bool(self.options.images),
+                "DANLING_WITH_TABLES": bool(self.options.tables),
                 "Torch_DIR": os.path.join(str(self.options.torch_dir), "share", "cmake", "Torch"),
             }
         )

@@ -73,7 +73,6 @@ class Recorder : public Callback {
   void retry_writes(const ResultHistory& results, bool again);
   /// Sets the index of the result in best.pth if it is not the best: -1 without a file; empty if it is the best.
   void set_best_file_index(std::optional<std::int64_t> index) { best_file_index_ = index; }
-  const std::optional<std::int64_t>& best_file_index() const { return best_file_index_; }
   /// The row for best.json; null: no file.
   const ResultHistory::Row* best_file_row(const ResultHistory& results) const;
   /// True when best.json holds this result; false if, for example, the process died after a full disk.

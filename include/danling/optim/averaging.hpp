@@ -62,7 +62,6 @@ class WeightAverage {
   std::int64_t count() const;
   /// Number of updates, including those that `start` and `interval` did not select.
   std::int64_t updates() const { return updates_; }
-  void set_updates(std::int64_t updates) { updates_ = updates; }
   /// Number of updates before the first average.
   std::int64_t start() const { return start_; }
   void set_start(std::int64_t start) { start_ = start; }

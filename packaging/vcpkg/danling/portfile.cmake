@@ -11,6 +11,8 @@ string(COMPARE EQUAL "${VCPKG_LIBRARY_LINKAGE}" "dynamic" shared)
 vcpkg_check_features(OUT_FEATURE_OPTIONS features
   FEATURES
     images DANLING_WITH_IMAGES
+    tables DANLING_WITH_TABLES
+    archives DANLING_WITH_ARCHIVES
     command DANLING_BUILD_APPS
 )
 vcpkg_cmake_configure(

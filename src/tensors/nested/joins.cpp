@@ -84,7 +84,7 @@ at::Tensor cat_ragged(Call& call, const std::vector<at::Tensor>& parts, std::int
     }
   }
   structure.ragged = std::make_shared<Ragged>(structure.batch(), rank, std::move(sizes));
-  return wrap(RowOrder(std::move(rows)).apply(at::cat(values)), std::move(structure));
+  return wrap(permute_rows(at::cat(values), rows), std::move(structure));
 }
 
 at::Tensor cat_static(Call& call, const std::vector<at::Tensor>& parts, std::int64_t dim) {

@@ -60,9 +60,9 @@ at::Tensor permute_elements(const at::Tensor& tensor, const c10::DimVector& orde
   }
   if (!std::is_sorted(ragged_order.begin(), ragged_order.end())) {
     std::vector<std::int64_t> sizes;
-    const RowOrder rows(reordered_rows(*structure.ragged, ragged_order, sizes));
+    const std::vector<std::int64_t> rows = reordered_rows(*structure.ragged, ragged_order, sizes);
     structure.ragged = std::make_shared<Ragged>(structure.batch(), ragged_order.size(), std::move(sizes));
-    values = rows.apply(values);
+    values = permute_rows(values, rows);
     copies = true;
   }
   const at::Tensor out = wrap(std::move(values), std::move(structure));

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <ATen/ops/empty.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace danling::inline v0::detail {
@@ -37,29 +36,16 @@ at::Tensor take_rows(const at::Tensor& values, const std::vector<std::int64_t>& 
   return values.index_select(0, row_index(rows, values.device()));
 }
 
-at::Tensor RowOrder::permute(const at::Tensor& values, bool inverse) const {
-  std::pair<at::Tensor, at::Tensor> index;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = std::find_if(indices_.begin(), indices_.end(),
-                                    [&](const auto& entry) { return entry.first == values.device(); });
-    if (found == indices_.end()) {
-      const c10::InferenceMode usable_everywhere(false);
-      std::vector<std::int64_t> back(rows_.size());
-      for (std::size_t row = 0; row < rows_.size(); ++row) {
-        back[static_cast<std::size_t>(rows_[row])] = static_cast<std::int64_t>(row);
-      }
-      index = {row_index(rows_, values.device()), row_index(back, values.device())};
-      indices_.emplace_back(values.device(), index);
-    } else {
-      index = found->second;
-    }
+at::Tensor permute_rows(const at::Tensor& values, const std::vector<std::int64_t>& rows) {
+  const at::Tensor order = row_index(rows, values.device());
+  if (!c10::GradMode::is_enabled() || !values.requires_grad()) {
+    return values.index_select(0, order);
   }
-  if (inverse) {
-    std::swap(index.first, index.second);
+  std::vector<std::int64_t> inverse(rows.size());
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    inverse[static_cast<std::size_t>(rows[row])] = static_cast<std::int64_t>(row);
   }
-  return c10::GradMode::is_enabled() && values.requires_grad() ? PermuteRows::apply(values, index.first, index.second)
-                                                               : values.index_select(0, index.first);
+  return PermuteRows::apply(values, order, row_index(inverse, values.device()));
 }
 
 }  // namespace danling::inline v0::detail

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <mutex>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -16,20 +13,7 @@ at::Tensor row_index(const std::vector<std::int64_t>& rows, at::Device device);
 /// Gathers rows: `rows` lists the old row for each new one. Rows may be omitted or repeated. Differentiable.
 at::Tensor take_rows(const at::Tensor& values, const std::vector<std::int64_t>& rows);
 
-/// A permutation of all rows and its inverse. Index tensors are created once per device. Thread-safe.
-class RowOrder {
- public:
-  explicit RowOrder(std::vector<std::int64_t> rows) : rows_(std::move(rows)) {}
-  /// Permutes (rows, ...) by a gather; the gradient is a gather too, without accumulation.
-  at::Tensor apply(const at::Tensor& values) const { return permute(values, false); }
-  at::Tensor undo(const at::Tensor& values) const { return permute(values, true); }
-
- private:
-  at::Tensor permute(const at::Tensor& values, bool inverse) const;
-
-  const std::vector<std::int64_t> rows_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::pair<at::Device, std::pair<at::Tensor, at::Tensor>>> indices_;
-};
+/// Permutes all rows of (rows, ...) by a gather; the gradient is a gather too, without accumulation.
+at::Tensor permute_rows(const at::Tensor& values, const std::vector<std::int64_t>& rows);
 
 }  // namespace danling::inline v0::detail
