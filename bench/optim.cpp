@@ -10,23 +10,22 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
 
-#include <danling/config/config.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/clip.hpp>
 
+#include "optim_rows.hpp"
+#include "optim_work.hpp"
 #include "peers.hpp"
 #include "tables.hpp"
 
@@ -35,170 +34,17 @@ namespace {
 namespace optim = danling::optim;
 using bench::Contestant;
 using bench::give_up;
-using Shapes = std::vector<std::vector<std::int64_t>>;
-
-struct Kind {
-  std::string name;
-  std::string python;
-  std::string options;
-  /// Tensors of a parameter's size that a step must read or write; 0: no share.
-  double passes;
-  /// True if LibTorch has a fused kernel; otherwise danling must be three times as fast as foreach.
-  bool kernel;
-};
-
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {"sgd", "SGD", "{}", 3, true},
-      {"sgd", "SGD", R"({"momentum":0.9})", 5, true},
-      {"adam", "Adam", "{}", 7, true},
-      {"adamw", "AdamW", "{}", 7, true},
-      {"adagrad", "Adagrad", "{}", 5, true},
-      {"asgd", "ASGD", "{}", 4, false},
-      {"adadelta", "Adadelta", "{}", 7, false},
-      {"adamax", "Adamax", "{}", 7, false},
-      {"nadam", "NAdam", "{}", 7, false},
-      {"radam", "RAdam", "{}", 7, false},
-      {"rmsprop", "RMSprop", "{}", 5, false},
-      {"rprop", "Rprop", "{}", 7, false},
-      {"lion", "Lion", "{}", 5, false},
-      {"lamb", "Lamb", "{}", 10, false},
-      {"adafactor", "Adafactor", "{}", 6, false},
-      {"muon", "Muon", "{}", 0, false},
-  };
-  return all;
-}
-
-struct Layout {
-  std::string title;
-  Shapes shapes;
-  int calls;  ///< steps per turn
-};
-
-struct Place {
-  at::ScalarType dtype;
-  int threads;
-  std::string dtype_name() const { return dtype == at::kFloat ? "float32" : "bfloat16"; }
-};
-
-at::Tensor irregular(const std::vector<std::int64_t>& shape, double phase, at::ScalarType dtype) {
-  std::int64_t count = 1;
-  for (const auto size : shape) {
-    count *= size;
-  }
-  return at::arange(count, at::kDouble).mul_(1.7).add_(phase).sin_().to(dtype).view(shape);
-}
-
-/// Parameters with gradients, and their initial values.
-struct Model {
-  std::vector<at::Tensor> params, starts, grads;
-
-  Model(const Shapes& shapes, at::ScalarType dtype) {
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      starts.push_back(irregular(shapes[i], static_cast<double>(i), dtype));
-      params.push_back(starts.back().clone().set_requires_grad(true));
-      grads.push_back(irregular(shapes[i], static_cast<double>(i) + 0.5, dtype));
-      params.back().mutable_grad() = grads.back().clone();
-    }
-  }
-
-  void refill() {
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      params[i].mutable_grad().copy_(grads[i]);
-    }
-  }
-
-  /// The mean movement of an element, times a million.
-  double moved() const {
-    double sum = 0;
-    std::int64_t count = 0;
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      sum += params[i].detach().to(at::kDouble).sub_(starts[i]).abs_().sum().item().toDouble();
-      count += params[i].numel();
-    }
-    return 1e6 * sum / static_cast<double>(count);
-  }
-};
-
-std::shared_ptr<optim::Optimizer> make_optimizer(const Kind& kind, const std::vector<at::Tensor>& params) {
-  optim::OptimizerSpec spec;
-  danling::load_text(spec, kind.options, kind.name);
-  spec.type = kind.name;
-  std::vector<optim::NamedParameter> named;
-  for (std::size_t i = 0; i < params.size(); ++i) {
-    named.emplace_back(std::to_string(i), params[i]);
-  }
-  return optim::build_optimizer(spec, named);
-}
-
-/// Steps a model; all steppers of a row must yield the same result.
-struct Stepper {
-  Model model;
-  std::function<void()> step;
-
-  double value() {
-    for (int i = 0; i < 3; ++i) {
-      model.refill();
-      step();
-    }
-    return model.moved();
-  }
-  double time(int calls) const {
-    return bench::seconds_of([&] {
-             for (int i = 0; i < calls; ++i) {
-               step();
-             }
-           }) /
-           calls;
-  }
-  /// The same for steps that change the gradients, which are restored in between, untimed.
-  double time_renewed(int calls) {
-    double total = 0;
-    for (int i = 0; i < calls; ++i) {
-      model.refill();
-      total += bench::seconds_of(step);
-    }
-    return total / calls;
-  }
-};
-
-/// Measures the seconds of each round of each contestant.
-void measure(std::vector<Contestant>& contestants, int rounds) {
-  for (int round = 0; round <= rounds; ++round) {  // round 0 is a warm-up
-    for (std::size_t i = 0; i < contestants.size(); ++i) {
-      Contestant& contestant = contestants[(i + static_cast<std::size_t>(round)) % contestants.size()];
-      if (contestant.failure.empty()) {
-        // Lets the threads of the previous contestant stop spinning.
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        const double taken = contestant.time();
-        if (round > 0) {
-          contestant.seconds.push_back(taken);
-        }
-      }
-    }
-  }
-}
-
-double ratio(const std::vector<Contestant>& contestants, std::size_t of, const std::vector<std::size_t>& to) {
-  return bench::median(bench::round_ratios(contestants, of, to));
-}
-
-/// Records the time of the fastest of `to` divided by that of the first contestant. The second is the control.
-void record_ratio(const std::string& name, const std::vector<Contestant>& row, const std::vector<std::size_t>& to,
-                  bool headline) {
-  bench::record({.name = name,
-                 .of = bench::median_interval(bench::round_ratios(row, 0, to)),
-                 .control = bench::median_interval(bench::round_ratios(row, 0, {1})),
-                 .headline = headline});
-}
-
-std::string times(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "x%.2f", value);
-  return text;
-}
-
-const char* met(bool holds) { return holds ? "met" : "MISSED"; }
+using bench::Kind;
+using bench::Layout;
+using bench::make_optimizer;
+using bench::met;
+using bench::Model;
+using bench::Place;
+using bench::ratio;
+using bench::record_ratio;
+using bench::Shapes;
+using bench::Stepper;
+using bench::times;
 
 class Bench {
  public:
@@ -259,42 +105,6 @@ class Bench {
            std::to_string(max_norm) + R"(,"shapes":)" + shapes + "]}";
   }
 
-  /// Measures a row; drops Python's contestants that do not exist or compute other numbers.
-  void compare(std::vector<Contestant>& contestants, const std::string& title, double tolerance) {
-    const double expected = contestants.front().value().front();
-    std::size_t compared = 1;
-    double apart = 0;
-    for (Contestant& contestant : contestants) {
-      try {
-        if (!contestant.failure.empty() || &contestant == &contestants.front()) {
-          continue;
-        }
-        const double value = contestant.value().front();
-        if (!(std::abs(value - expected) <= tolerance * std::abs(expected))) {
-          contestant.failure = "moves by " + danling::to_text(value) + ", ours by " + danling::to_text(expected);
-          if (contestant.name == "control") {
-            give_up(title + ": " + contestant.failure);
-          }
-          continue;
-        }
-        compared += contestant.name == "control" ? 0 : 1;
-        apart = std::max(apart, std::abs(value / expected - 1));
-      } catch (const bench::NoAnswer& missing) {
-        contestant.failure = missing.what();
-      }
-    }
-    if (compared > 1) {
-      bench::record_check(title, expected, compared, apart, tolerance);
-    } else if (peers_) {
-      bench::gaps().push_back(title + ": no other values to compare with");
-      for (const Contestant& contestant : contestants) {
-        if (!contestant.failure.empty()) {
-          bench::gaps().push_back("  " + contestant.name + ": " + contestant.failure);
-        }
-      }
-    }
-  }
-
   void measure_layout(const Layout& layout, const Place& place) {
     std::printf(
         "\n%-44s %-9s %10s %8s %8s %8s %8s %7s  goal\n",
@@ -304,7 +114,7 @@ class Bench {
     for (const auto& shape : layout.shapes) {
       elements += shape.size() == 2 ? shape[0] * shape[1] : shape[0];
     }
-    for (const Kind& kind : kinds()) {
+    for (const Kind& kind : bench::kinds()) {
       if (!only_.empty() && kind.name != only_) {
         continue;
       }
@@ -319,8 +129,9 @@ class Bench {
       }
       // Python sums the squares of a whole parameter in float32.
       const double tolerance = kind.name == "lamb" || kind.name == "adafactor" ? 1e-2 : 1e-4;
-      compare(row, kind.name + ", " + layout.title, place.dtype == at::kFloat ? tolerance : 0.1);
-      measure(row, rounds_);
+      bench::compare(row, kind.name + ", " + layout.title, place.dtype == at::kFloat ? tolerance : 0.1,
+                     peers_ != nullptr);
+      bench::measure(row, rounds_);
       print_row(kind, layout, place, elements, row);
       if (peers_) {
         peers_->ask("drop");
@@ -420,9 +231,9 @@ class Bench {
                                    peer(kind, layout, place, "fused", layout.calls, max_norm)};
     row[3].name = "clip_grad_norm_ and AdamW(foreach), Python";
     row[4].name = "clip_grad_norm_ and AdamW(fused), Python";
-    compare(row, "clipping", 1e-3);
+    bench::compare(row, "clipping", 1e-3, peers_ != nullptr);
     row.push_back(make("ours: AdamW alone", step_alone));
-    measure(row, rounds_);
+    bench::measure(row, rounds_);
     std::printf("\nclipping by norm and AdamW, %s, %d thread%s\n", layout.title.c_str(), place.threads,
                 place.threads == 1 ? "" : "s");
     for (std::size_t i = 0; i < row.size(); ++i) {

@@ -1,5 +1,5 @@
+// Workers of a loader: their batches, threads and options.
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -7,14 +7,17 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
-#include <exception>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <mutex>
-#include <new>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -48,37 +51,6 @@ bool comes_true(const Done& done) {
   }
   return done();
 }
-
-/// Waits until a thread of this process has been asleep for a while, which one that can go on is not.
-void wait_until_asleep(pid_t thread) {
-  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
-  for (int asleep = 0; asleep < 50; std::this_thread::sleep_for(1ms)) {
-    std::string stat;
-    std::getline(std::ifstream(path), stat);
-    asleep = stat.find(") S ") != std::string::npos ? asleep + 1 : 0;
-  }
-}
-
-/// Opens once, for all who wait.
-class Gate {
- public:
-  void open() {
-    {
-      const std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-};
 
 TEST_CASE("Loader: workers give the batches of the calling thread, in order, epoch after epoch", "[data]") {
   for (const bool shuffle : {false, true}) {
@@ -233,177 +205,6 @@ TEST_CASE("Loader: persistent workers are the same threads in every epoch", "[da
   CHECK_FALSE(visitors.ids().contains(std::this_thread::get_id()));
 }
 
-TEST_CASE("Loader: what a worker throws names the records, and that batch is tried again", "[data]") {
-  for (const std::int64_t workers : {0, 2}) {
-    for (const bool in_order : {true, false}) {
-      std::atomic<int> kind = 1;
-      const auto dataset = std::make_shared<Computed>(40, [&](std::span<const std::int64_t> indices) {
-        if (std::find(indices.begin(), indices.end(), 7) == indices.end() || kind == 0) {
-          return;
-        }
-        if (kind == 1) {
-          throw std::runtime_error("a broken disk");
-        }
-        if (kind == 2) {
-          throw std::bad_alloc();
-        }
-        throw 5;
-      });
-      Loader loader(dataset, {.batch_size = 3, .split = "train", .num_workers = workers, .in_order = in_order});
-      loader.start_epoch(0);
-      Numbers seen;
-      std::vector<std::string> errors;
-      while (true) {
-        try {
-          if (!loader.next()) {
-            break;
-          }
-          const Numbers& values = loader.batch().values;
-          seen.insert(seen.end(), values.begin(), values.end());
-        } catch (const danling::DataError& error) {
-          CHECK(loader.batch_size() == 0);
-          CHECK(loader.samples() == static_cast<std::int64_t>(seen.size()));
-          errors.emplace_back(error.what());
-          kind = kind == 1 ? 2 : 0;
-          try {
-            std::rethrow_if_nested(error);
-            FAIL("expected the original inside");
-          } catch (const std::runtime_error& original) {
-            CHECK(std::string(original.what()) == "a broken disk");
-          } catch (const std::bad_alloc&) {
-            CHECK(errors.size() == 2);
-          }
-        }
-      }
-      REQUIRE(errors.size() == 2);
-      CHECK(errors[0] ==
-            "[data.read] expected a batch, got: a broken disk; while reading records 6, 7, 8 of split 'train'");
-      CHECK(errors[1] ==
-            "[data.read] expected a batch, got: std::bad_alloc; while reading records 6, 7, 8 of split 'train'");
-      if (in_order || workers == 0) {
-        CHECK(seen == counting(40));
-      }
-      std::sort(seen.begin(), seen.end());
-      CHECK(seen == counting(40));
-    }
-  }
-}
-
-TEST_CASE("Loader: an error that names its record is left as it is, long lists of records are cut", "[data]") {
-  std::string text = "[test.read] expected a sound file, got a damaged record 5";
-  const auto dataset =
-      std::make_shared<Computed>(40, [&](std::span<const std::int64_t>) { throw danling::DataError(text); });
-  Loader loader(dataset, {.batch_size = 12, .num_workers = 1});
-  loader.start_epoch(0);
-  CHECK(error_of<danling::DataError>([&] { loader.next(); }) == text);
-  loader.start_epoch(0);
-  text = "[test.read] expected a sound file, got a damaged one";
-  CHECK(error_of<danling::DataError>([&] { loader.next(); }) ==
-        text + "; while reading records 0, 1, 2, 3, 4, 5, 6, 7, ... (12 in all)");
-}
-
-TEST_CASE("Loader: stopping early waits for the reads in progress, and for no others", "[data]") {
-  enum class End { destroy, next_epoch, load };
-  for (const End end : {End::destroy, End::next_epoch, End::load}) {
-    std::atomic<int> reads = 0;
-    Gate gate;
-    const auto dataset = std::make_shared<Computed>(1000, [&](std::span<const std::int64_t> indices) {
-      ++reads;
-      if (indices[0] > 3) {  // not the first ones, whoever is late to read them
-        gate.wait();
-      }
-    });
-    auto loader = std::make_unique<Loader>(
-        dataset, data::LoaderOptions{.num_workers = 2, .prefetch_factor = 8, .persistent_workers = true});
-    loader->start_epoch(0);
-    REQUIRE(loader->next());
-    const State state = loader->state_dict();
-    while (reads < 6) {
-      std::this_thread::sleep_for(100us);
-    }
-    std::thread opener([&, caller = gettid()] {
-      wait_until_asleep(caller);
-      reads = -1000000;  // those that begin now would not wait
-      gate.open();
-    });
-    if (end == End::destroy) {
-      loader = nullptr;
-      CHECK(reads <= -1000000 + 1);
-    } else if (end == End::next_epoch) {
-      loader->start_epoch(1);
-      CHECK(reads <= -1000000 + 1);
-      CHECK(drain(*loader).size() == 1000);
-    } else {
-      loader->load_state_dict(state);
-      CHECK(reads <= -1000000 + 1);
-      loader->start_epoch(0);
-      CHECK(drain(*loader) == counting(999, 1));
-    }
-    opener.join();
-  }
-}
-
-TEST_CASE("Loader: any order of calls ends", "[data]") {
-  std::uint64_t seed = 1;
-  const auto draw = [&](std::uint64_t below) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (seed >> 33) % below;
-  };
-  for (int round = 0; round < 60; ++round) {
-    const bool of_stream = draw(2) == 0;
-    std::atomic<int> reads = 0;
-    const auto sometimes = [&] {
-      if (++reads % 11 == 0) {
-        throw std::runtime_error("a bad moment");
-      }
-    };
-    data::Source<Records> source;
-    if (of_stream) {
-      source = std::make_shared<Counting>(50, [&](std::int64_t) { sometimes(); });
-    } else {
-      source = std::make_shared<Computed>(50, [&](std::span<const std::int64_t>) { sometimes(); });
-    }
-    Loader loader(source, {.batch_size = static_cast<std::int64_t>(1 + draw(4)),
-                           .num_workers = static_cast<std::int64_t>(1 + draw(3)),
-                           .persistent_workers = draw(2) == 0,
-                           .in_order = draw(2) == 0});
-    State state = loader.state_dict();
-    for (int call = 0; call < 30; ++call) {
-      switch (draw(6)) {
-        case 0:
-          loader.start_epoch(static_cast<std::int64_t>(draw(3)));
-          break;
-        case 1:
-          state = loader.state_dict();
-          break;
-        case 2:
-          loader.load_state_dict(state);
-          break;
-        default:
-          try {
-            loader.next();
-          } catch (const danling::DataError&) {
-          } catch (const danling::StateError&) {  // before start_epoch
-          }
-      }
-    }
-  }
-}
-
-TEST_CASE("Loader: breaking out of a loop and going on with the next epoch", "[data]") {
-  Loader loader(std::make_shared<Computed>(30), {.batch_size = 3, .num_workers = 2});
-  for (Records& batch : loader) {
-    CHECK(batch.values == Numbers{0, 1, 2});
-    break;
-  }
-  Numbers seen;
-  for (Records& batch : loader) {
-    seen.insert(seen.end(), batch.values.begin(), batch.values.end());
-  }
-  CHECK(loader.epoch() == 1);
-  CHECK(seen == counting(30));
-}
-
 TEST_CASE("Loader: workers share the jobs of a stream, which one of them reads at a time", "[data]") {
   Visitors visitors(3);
   const auto stream = std::make_shared<Counting>(60, [&](std::int64_t) { visitors.note(); });
@@ -412,37 +213,6 @@ TEST_CASE("Loader: workers share the jobs of a stream, which one of them reads a
   CHECK(drain(loader) == counting(60));
   CHECK(visitors.ids().size() == 3);
   CHECK(stream->num_read() == 60);
-}
-
-TEST_CASE("Loader: a job of a stream that fails is made of what the stream yields again", "[data]") {
-  for (const std::int64_t workers : {0, 2}) {
-    for (const std::int64_t every : {1, 3}) {
-      std::atomic<int> failures = 3;
-      const auto stream = std::make_shared<Counting>(30, [&](std::int64_t first) {
-        if (first == 12 && failures-- > 0) {
-          throw std::runtime_error("a bad moment");
-        }
-      });
-      Loader loader(stream,
-                    {.batch_size = 4, .split = "train", .num_workers = workers, .snapshot_every_n_steps = every});
-      loader.start_epoch(0);
-      Numbers seen;
-      for (int errors = 0; errors < 3; ++errors) {
-        const std::string error = error_of<danling::DataError>([&] {
-          while (loader.next()) {
-            const Numbers& values = loader.batch().values;
-            seen.insert(seen.end(), values.begin(), values.end());
-          }
-        });
-        CHECK(error ==
-              "[data.read] expected a batch, got: a bad moment; while reading records 12 to 15 of split 'train'");
-        CHECK(loader.state_dict().at("samples").integer() == 12);
-      }
-      const Numbers rest = drain(loader);
-      seen.insert(seen.end(), rest.begin(), rest.end());
-      CHECK(seen == counting(30));
-    }
-  }
 }
 
 TEST_CASE("Loader: options of workers that do not fit are named", "[data]") {

@@ -1,36 +1,25 @@
+// The directory of a run: its name, earlier attempts, places that cannot be written.
 #include <danling/workspace/workspace.hpp>
 
 #include <linux/capability.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cmath>
-
-#include <nlohmann/json.hpp>
+#include <filesystem>
+#include <string>
 
 #include <danling/core/error.hpp>
-#include <danling/workspace/timestamp.hpp>
 
 #include <support/child.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 
-namespace {
+#include "workspace_in.hpp"
 
-using danling::Workspace;
-using danling::WorkspaceOptions;
+namespace workspace_test {
+
 using danling_test::error_of;
 using danling_test::read_file;
-
-WorkspaceOptions options_in(const TempDir& dir, const std::string& code_id = "1234abcd") {
-  WorkspaceOptions options;
-  options.root = (dir / "experiments").string();
-  options.code_id = code_id;
-  options.config_id = "0123456789ab";
-  options.name = "lin-exp";
-  return options;
-}
 
 TEST_CASE("Workspace: the directory is named after lineage, code and config", "[workspace]") {
   const TempDir dir;
@@ -169,114 +158,6 @@ TEST_CASE("Workspace: holds what lies in it, but not earlier attempts nor a neig
   CHECK(workspace.contains(dir / "link/checkpoints/latest.pth"));
 }
 
-TEST_CASE("Workspace: two processes cannot run in one directory, and a dead one does not block it", "[workspace]") {
-  const TempDir dir;
-  danling_test::Child other([&](auto ready) {
-    Workspace workspace(options_in(dir));
-    workspace.open(false);
-    danling_test::write_file(workspace.metrics_file(), "theirs\n");
-    ready();
-    pause();
-    return 0;
-  });
-  other.wait_ready();
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  Workspace workspace(options_in(dir));
-  for (const bool resuming : {false, true}) {
-    CHECK(error_of<danling::StateError>([&] { workspace.open(resuming); }) ==
-          "[workspace.lock] expected " + workspace.dir().string() + " to be free, got process " +
-              std::to_string(other.pid()) + " on " + host +
-              " running in it; wait for it, stop it, or change the config");
-  }
-  CHECK(read_file(workspace.metrics_file()) == "theirs\n");
-
-  other.send(SIGKILL);
-  CHECK(other.wait() == -SIGKILL);
-  const auto moved = workspace.open(false);
-  CHECK(read_file(moved / "metrics.jsonl") == "theirs\n");
-}
-
-TEST_CASE("Workspace: where a launcher started a program several times, the lock's message says it", "[workspace]") {
-  const TempDir dir;
-  danling_test::Child other([&](auto ready) {
-    Workspace workspace(options_in(dir));
-    workspace.open(false);
-    ready();
-    pause();
-    return 0;
-  });
-  other.wait_ready();
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  ::setenv("PMIX_RANK", "1", 1);
-  Workspace workspace(options_in(dir));
-  const auto refusal = error_of<danling::StateError>([&] { workspace.open(false); });
-  ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);  // Open MPI sets both
-  const auto with_rank = error_of<danling::StateError>([&] { workspace.open(false); });
-  ::unsetenv("OMPI_COMM_WORLD_SIZE");
-  ::unsetenv("PMIX_RANK");
-  const std::string text = "[workspace.lock] expected " + workspace.dir().string() + " to be free, got process " +
-                           std::to_string(other.pid()) + " on " + host +
-                           " running in it; wait for it, stop it, or change the config";
-  CHECK(with_rank == text);
-  CHECK(refusal == text +
-                       "; PMIX_RANK=1 is not read as the rank of this process: set RANK and WORLD_SIZE, or "
-                       "start it once");
-}
-
-TEST_CASE("Workspace: two in one process exclude each other until one is closed", "[workspace]") {
-  const TempDir dir;
-  Workspace first(options_in(dir));
-  first.open(false);
-  Workspace second(options_in(dir));
-  CHECK(error_of<danling::StateError>([&] { second.open(true); }) ==
-        "[workspace.lock] expected " + second.dir().string() +
-            " to be free, got another runner of this process in it; close() that one first, or give one of them "
-            "another lineage or workspace_root");
-  CHECK_FALSE(second.is_open());
-  first.close();
-  first.close();
-  second.open(true);
-  CHECK(second.is_open());
-  CHECK(error_of<danling::StateError>([&] { second.open(true); }) ==
-        "[workspace.open] expected to be called once, got a second call for " + second.dir().string());
-}
-
-TEST_CASE("Workspace: a directory that was removed while it is open is taken again, and locked", "[workspace]") {
-  const TempDir dir;
-  Workspace first(options_in(dir));
-  first.open(/*resuming=*/true);
-  CHECK(first.reopen().empty());
-  fs::path gone;
-  SECTION("removed") {
-    gone = first.dir();
-    fs::remove_all(gone);
-  }
-  SECTION("moved away") {
-    gone = first.dir();
-    fs::rename(gone, dir / "elsewhere");
-  }
-  SECTION("its lock alone") {
-    gone = first.dir() / ".lock";
-    fs::remove(gone);
-  }
-  CHECK(first.reopen() == gone);
-  CHECK(first.reopen().empty());
-  CHECK(fs::is_directory(first.dir() / "logs"));
-  CHECK(fs::is_directory(first.dir() / "metadata"));
-  CHECK_THAT(read_file(first.dir() / ".lock"), ContainsSubstring("timestamp: " + first.timestamp() + "\n"));
-  Workspace second(options_in(dir));
-  CHECK_THROWS_AS(second.open(/*resuming=*/true), danling::StateError);
-  // Whoever finds another one there gives it up.
-  fs::remove_all(first.dir());
-  second.open(/*resuming=*/true);
-  CHECK_THROWS_AS(first.reopen(), danling::StateError);
-  CHECK_FALSE(first.is_open());
-  CHECK(first.reopen().empty());
-  CHECK(second.reopen().empty());
-}
-
 TEST_CASE("Workspace: a place that cannot be written is one clear error", "[workspace]") {
   const TempDir dir;
   danling_test::write_file(dir / "experiments", "a file");
@@ -312,153 +193,6 @@ TEST_CASE("Workspace: a directory that may not be written is one clear error", "
   fs::permissions(dir.path(), fs::perms::owner_all);
 }
 
-TEST_CASE("Workspace: metadata holds the config's texts and the code's state", "[workspace]") {
-  const TempDir dir;
-  auto options = options_in(dir, "1234abcd-d0123456789");
-  options.timestamp = "20260102-030405-000006";
-  Workspace workspace(options);
-  danling::CodeIdentity code;
-  code.id = options.code_id;
-  code.commit = "1234abcd00000000000000000000000000000000";
-  code.dirty = true;
-  code.diff = "--- a/x\n+++ b/x\n";
-  CHECK(error_of<danling::StateError>([&] { workspace.write_metadata("", "", "", code); }) ==
-        "[workspace.write_metadata] expected an open workspace, got a closed one; call open() first");
-  workspace.open(false);
-  workspace.write_metadata("full: 1\n", "canonical: 2\n", "diff: 3\n", code);
-  const auto folder = workspace.dir() / "metadata";
-  CHECK(read_file(folder / "config.full.yaml") == "full: 1\n");
-  CHECK(read_file(folder / "config.canonical.yaml") == "canonical: 2\n");
-  CHECK(read_file(folder / "config.diff.yaml") == "diff: 3\n");
-  CHECK(read_file(folder / "git.yaml") ==
-        "commit: \"1234abcd-d0123456789\"\n"
-        "revision: \"1234abcd00000000000000000000000000000000\"\n"
-        "dirty: true\n"
-        "id: \"1234abcd-d0123456789-0123456789ab\"\n"
-        "timestamp: \"20260102-030405-000006\"\n"
-        "problem: null\n");
-  CHECK(read_file(folder / "git.diff") == code.diff);
-
-  code.dirty = false;
-  code.diff.clear();
-  workspace.write_metadata("", "", "", code);
-  CHECK_FALSE(fs::exists(folder / "git.diff"));
-}
-
-TEST_CASE("Workspace: results.json, latest.json and best.json as DanLing names their keys", "[workspace]") {
-  const TempDir dir;
-  auto options = options_in(dir);
-  options.timestamp = "t";
-  Workspace workspace(options);
-  workspace.open(false);
-  danling::Result zero;
-  zero["val"].set("loss", 0.5);
-  danling::Result one;
-  one["val"].set("loss", 0.1234567891);
-  one["val"].set("matrix", danling::Result::Array{.shape = {2, 2}, .values = {1, 0, 0.1234567891, 2}});
-  std::vector<danling::NumberedResult> book = {{1, zero}};
-  workspace.write_results(book, book.back(), &book.back());
-  book.push_back({2, one});
-  workspace.write_results(book, book.back(), nullptr);
-
-  const auto parse = [&](const char* name) {
-    return nlohmann::ordered_json::parse(read_file(workspace.dir() / name)).dump();
-  };
-  const std::string head = R"({"name":"lin-exp","id":"1234abcd-0123456789ab","timestamp":"t",)";
-  CHECK(
-      parse("results.json") ==
-      head +
-          R"("results":{"1":{"val":{"loss":0.5}},"2":{"val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]}}}})");
-  CHECK(parse("latest.json") == head + R"("val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]},"index":2})");
-  CHECK(parse("best.json") == head + R"("val":{"loss":0.5},"index":1})");
-}
-
-TEST_CASE("Workspace: summary.json tells how an attempt ended", "[workspace]") {
-  const TempDir dir;
-  Workspace workspace(options_in(dir));
-  workspace.open(false);
-  danling::RunSummary summary;
-  summary.status = "crashed";
-  summary.error = "[data.read] expected \"x\"\nsecond line";
-  summary.exit_code = 1;
-  summary.epoch = 3;
-  summary.global_step = 1200;
-  summary.seconds = 1.5;
-  summary.facts = {{"best_index", std::int64_t{3}}, {"tested", "best"}};
-  summary.details.set("best_score", std::nan(""));
-  workspace.write_summary(summary);
-  const auto json = nlohmann::json::parse(read_file(workspace.dir() / "summary.json"));
-  CHECK(json["status"] == "crashed");
-  CHECK(json["error"] == summary.error);
-  CHECK(json["signal"].is_null());
-  CHECK(json["exit_code"] == 1);
-  CHECK(json["epoch"] == 3);
-  CHECK(json["global_step"] == 1200);
-  CHECK(json["seconds"] == 1.5);
-  CHECK(json["pid"] == getpid());
-  CHECK(json["dir"] == workspace.dir().string());
-  CHECK(json["log_file"] == workspace.log_file().string());
-  CHECK(json["details"].dump() == R"({"best_index":3,"best_score":"NaN","tested":"best"})");
-
-  summary = {};
-  summary.status = "stopped";
-  summary.signal = 15;
-  summary.exit_code = 143;
-  workspace.write_summary(summary);
-  const auto stopped = nlohmann::json::parse(read_file(workspace.dir() / "summary.json"));
-  CHECK(stopped["signal"] == 15);
-  CHECK(stopped["error"].is_null());
-}
-
-TEST_CASE("find_runs: every code identity of a config, the last written first", "[workspace]") {
-  const TempDir dir;
-  CHECK(danling::find_runs(options_in(dir)).empty());
-  const auto make = [&](const std::string& lineage, const std::string& code, const std::string& config, int age) {
-    auto options = options_in(dir, code);
-    options.lineage = lineage;
-    options.config_id = config;
-    const Workspace workspace(options);
-    fs::create_directories(workspace.checkpoint_dir());
-    const auto time = fs::file_time_type::clock::now() - std::chrono::hours(age);
-    fs::last_write_time(workspace.checkpoint_dir(), time);
-    fs::last_write_time(workspace.dir(), time - std::chrono::hours(100));
-  };
-  make("lin", "aaaaaaaa", "0123456789ab", 3);
-  make("lin", "bbbbbbbb-d0123456789", "0123456789ab", 1);
-  make("lin", "", "0123456789ab", 2);
-  make("lin", "aaaaaaaa", "ffffffffffff", 0);
-  // Another lineage whose name starts the same.
-  make("lin-two", "cccccccc", "0123456789ab", 0);
-  make("lin-two", "", "0123456789ab", 0);
-
-  const auto found = danling::find_runs(options_in(dir));
-  REQUIRE(found.size() == 3);
-  CHECK(found[0].code_id == "bbbbbbbb-d0123456789");
-  CHECK(found[1].code_id.empty());
-  CHECK(found[2].code_id == "aaaaaaaa");
-  CHECK(found[2].dir == dir / "experiments/lin-aaaaaaaa/aaaaaaaa-0123456789ab");
-}
-
-TEST_CASE("find_runs: the attempt that began last goes first, whatever the times of copied directories",
-          "[workspace]") {
-  const TempDir dir;
-  for (const auto& [code, began] :
-       {std::pair("aaaaaaaa", "20260102-000000-000000"), std::pair("bbbbbbbb", "20260101-000000-000000")}) {
-    auto options = options_in(dir, code);
-    options.timestamp = began;
-    Workspace workspace(options);
-    workspace.open(/*resuming=*/false);
-    workspace.write_metadata("a: 1\n", "a: 1\n", "{}\n", {});
-    fs::create_directories(workspace.checkpoint_dir());
-    const auto copied = fs::file_time_type::clock::now() - std::chrono::hours(code[0] == 'a' ? 3 : 1);
-    fs::last_write_time(workspace.checkpoint_dir(), copied);
-    fs::last_write_time(workspace.dir(), copied);
-  }
-  const auto found = danling::find_runs(options_in(dir));
-  REQUIRE(found.size() == 2);
-  CHECK(found[0].code_id == "aaaaaaaa");
-}
-
 TEST_CASE("Workspace: the source of an interrupted start is that of the attempt that was moved, whatever its name",
           "[workspace]") {
   const TempDir dir;
@@ -487,4 +221,4 @@ TEST_CASE("Workspace: the source of an interrupted start is that of the attempt 
   CHECK(Workspace(options).interrupted_source() == first / "ckpt-e000003.pth");
 }
 
-}  // namespace
+}  // namespace workspace_test
