@@ -9,10 +9,8 @@ if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(DANLING_CCACHE ccache)
   mark_as_advanced(DANLING_CCACHE)
   if(DANLING_CCACHE)
-    # ccache refuses precompiled headers without these; no source of danling reads the time of its compilation.
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros
-      "${DANLING_CCACHE}")
-    add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${DANLING_CCACHE}")
+    add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # or ccache refuses precompiled headers
   endif()
 endif()
 

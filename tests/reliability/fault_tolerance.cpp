@@ -225,10 +225,11 @@ TEST_CASE("ft: the others go on without a process that stands still, and it ends
 
 TEST_CASE("ft: a process that joins goes on alone when the last one of the others dies meanwhile", "[reliability]") {
   auto dies = program;
-  dies.insert(dies.end(), {"--forget", "life"});
+  // Long, so that it does not finish before it is stopped.
+  dies.insert(dies.end(), {"--forget", "life", "--epochs", "1500"});
   Replicas run(dies, {}, 1);
   run.wait_for_lines(6);
-  run.replicas.front()->send(SIGSTOP);  // or it may finish first, on a fast machine
+  run.replicas.front()->send(SIGSTOP);  // or it may finish before the other has joined
   run.start_known(0);
   run.replicas.front()->send(SIGCONT);
   CHECK(run.replicas.front()->wait() == -SIGKILL);
