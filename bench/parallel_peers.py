@@ -69,8 +69,9 @@ def main():
         model = shard(model, work)
     model.train()
     kind = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[work["optim"]]
-    # FSDP2's parameters are distributed tensors; the fused kernels take them too.
-    optimizer = kind(model.parameters(), lr=work["lr"], weight_decay=0.01, fused=True)
+    # FSDP2's parameters are distributed tensors, which AdamW's fused kernel takes and SGD's does not.
+    fast = {"foreach": True} if work["kind"] == "fsdp2" and kind is torch.optim.SGD else {"fused": True}
+    optimizer = kind(model.parameters(), lr=work["lr"], weight_decay=0.01, **fast)
     size = work["batch_size"]
     starts = range(rank * size, num_samples, world_size * size)
     batches = [(inputs[start : start + size], targets[start : start + size]) for start in starts]
