@@ -83,8 +83,8 @@ std::string measure(const PlanCase& tested, const Group& group) {
   danling::optim::AdamW optimizer(rows, {.lr = 0.01});
   const Tensor x = torch::ones({1, width});
   ShardedModel::Traffic before;
-  std::int64_t peak = std::numeric_limits<std::int64_t>::max();  // the least: a backend may free late
-  for (int window = 0; window < 7; ++window) {
+  std::int64_t peak = std::numeric_limits<std::int64_t>::max();  // the least: a busy machine frees late
+  for (int window = 0; window < 13; ++window) {
     bytes.peak = bytes.live;
     before = sharded.traffic();
     for (std::int64_t batch = 0; batch < tested.plan.micro_batches; ++batch) {
