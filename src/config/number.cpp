@@ -77,7 +77,7 @@ bool is_null_word(std::string_view text) { return text.empty() || text == "~" ||
 bool reads_as_other(std::string_view text) {
   // A text that begins with a letter is a string, except for these words. Others may be numbers of any base, times or
   // dates.
-  return is_null_word(text) ||
+  return is_null_word(text) || text == "NaN" ||
          !((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z') || text[0] == '_' ||
            text[0] == '/') ||
          is_one_of(text, {"true", "false", "yes", "no", "on", "off", "y", "n", "none", "inf", "nan", "infinity"});

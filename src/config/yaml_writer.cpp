@@ -5,6 +5,7 @@
 
 #include <config/field_spec.hpp>
 #include <config/number.hpp>
+#include <core/fmt.hpp>
 
 namespace danling::inline v0 {
 namespace detail {
@@ -31,14 +32,38 @@ bool is_plain(std::string_view text) {
   return !reads_as_other(text) && std::all_of(text.begin(), text.end(), allowed);
 }
 
+/// A character that must be escaped: its code and its bytes in UTF-8; 0 bytes for any other.
+struct Escaped {
+  unsigned code = 0;
+  std::size_t bytes = 0;
+};
+
+/// Controls, the line separators of Unicode, and its non-characters, which YAML does not print.
+Escaped escaped_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U; };
+  if (byte(0) < 0x20 || byte(0) == 0x7f) {
+    return {byte(0), 1};
+  }
+  if (byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) < 0xa0) {
+    return {byte(1), 2};
+  }
+  if ((byte(0) == 0xe2 && byte(1) == 0x80 && (byte(2) == 0xa8 || byte(2) == 0xa9)) ||
+      (byte(0) == 0xef && ((byte(1) == 0xbb && byte(2) == 0xbf) || (byte(1) == 0xbf && byte(2) >= 0xbe)))) {
+    return {((byte(0) & 15U) << 12U) | ((byte(1) & 63U) << 6U) | (byte(2) & 63U), 3};
+  }
+  return {};
+}
+
 std::string text_scalar(std::string_view text) {
-  static constexpr std::string_view digits = "0123456789abcdef";
   if (is_plain(text)) {
     return std::string(text);
   }
-  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  bool any_escaped = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    any_escaped = any_escaped || escaped_at(text, i).bytes != 0;
+  }
   std::string out;
-  if (std::none_of(text.begin(), text.end(), control)) {
+  if (!any_escaped) {
     out = "'";
     for (const char c : text) {
       out += c;
@@ -47,15 +72,14 @@ std::string text_scalar(std::string_view text) {
     return out + "'";
   }
   out = "\"";
-  for (const char c : text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
-    } else if (control(c)) {
-      const auto byte = static_cast<unsigned char>(c);
-      out += "\\x";
-      out += digits[byte >> 4U];
-      out += digits[byte & 15U];
+    } else if (const Escaped escaped = escaped_at(text, i); escaped.bytes != 0) {
+      out += escaped.code < 0x100 ? format_text("\\x{:02x}", escaped.code) : format_text("\\u{:04x}", escaped.code);
+      i += escaped.bytes - 1;
     } else {
       out += c;
     }

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 
 #include <danling/core/error.hpp>
@@ -15,12 +16,21 @@ namespace danling::inline v0::data {
 
 namespace {
 
+// Floating dtypes round a value; others must hold it: true would be a label.
+bool holds(at::ScalarType dtype, double value) {
+  const at::Tensor exact = at::scalar_tensor(value, at::kDouble);
+  return at::isFloatingType(dtype) || at::isComplexType(dtype) || exact.to(dtype).to(at::kDouble).equal(exact);
+}
+
 at::Tensor pad_all(const std::vector<Sample>& samples, at::Tensor Sample::* member, const char* name,
                    std::int64_t longest, double value) {
   const at::Tensor& first = samples.front().*member;
   std::vector<std::int64_t> sizes = first.sizes().vec();
   sizes.front() = longest;
   sizes.insert(sizes.begin(), static_cast<std::int64_t>(samples.size()));
+  check<DataError>(holds(first.scalar_type(), value), "data.collate", "expected a padding value that ",
+                   c10::toString(first.scalar_type()), " can hold, got ", value, " for the ", name, "; set ",
+                   name == std::string_view("input") ? "value" : "target_value", " of PaddingOptions");
   at::Tensor out = at::full(sizes, value, first.options());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const at::Tensor& own = samples[i].*member;

@@ -19,6 +19,7 @@
 #include <metrics/meter_part.hpp>
 #include <metrics/scalar.hpp>
 #include <metrics/shapes.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -82,7 +83,7 @@ Result::Value value_of(const at::Tensor& tensor) {
   if (tensor.dim() == 0) {
     return detail::read_scalar(tensor);
   }
-  return detail::elements_value(tensor.cpu().to(at::kDouble).contiguous());
+  return detail::elements_value(tensors::raw(tensor.cpu().to(at::kDouble)));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <metrics/global_metrics_impl.hpp>
 #include <metrics/metric_check.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -36,7 +37,7 @@ Result::Value result_value(const MetricValue& answer) {
   if (!tensor.defined() || tensor.numel() == 0) {
     return std::numeric_limits<double>::quiet_NaN();
   }
-  const at::Tensor numbers = tensor.to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor numbers = tensors::raw(tensor.to(at::kCPU, at::kDouble));
   if (numbers.numel() == 1) {
     return *numbers.const_data_ptr<double>();
   }

@@ -9,6 +9,8 @@
 
 #include <danling/core/error.hpp>
 
+#include <tensors/raw.hpp>
+
 namespace danling::inline v0::metrics::detail {
 namespace {
 
@@ -42,7 +44,7 @@ at::Tensor host_labels(const at::Tensor& labels, const char* where) {
     return labels.is_contiguous() ? labels : labels.contiguous();
   }
   if (at::isFloatingType(labels.scalar_type())) {
-    const at::Tensor exact = labels.to(at::kDouble).contiguous();
+    const at::Tensor exact = tensors::raw(labels.to(at::kDouble));
     const double* data = exact.const_data_ptr<double>();
     for (std::int64_t i = 0; i < exact.numel(); ++i) {
       if (!(data[i] == std::trunc(data[i]))) {
@@ -50,7 +52,7 @@ at::Tensor host_labels(const at::Tensor& labels, const char* where) {
       }
     }
   }
-  return labels.to(at::kLong).contiguous();
+  return tensors::raw(labels.to(at::kLong));
 }
 
 std::int64_t count_labels(const at::Tensor& host_labels, std::int64_t num_classes,
@@ -78,7 +80,7 @@ std::int64_t count_labels(const at::Tensor& host_labels, std::int64_t num_classe
 }
 
 at::Tensor keep_rows(const at::Tensor& tensor, const std::uint8_t* keep, std::int64_t kept) {
-  const at::Tensor whole = tensor.contiguous();
+  const at::Tensor whole = tensors::raw(tensor);
   std::vector<std::int64_t> shape = whole.sizes().vec();
   const std::int64_t rows = shape[0];
   shape[0] = kept;
@@ -103,7 +105,7 @@ at::Tensor keep_rows(const at::Tensor& tensor, const std::uint8_t* keep, std::in
 }
 
 std::int64_t mark_complete_rows(const at::Tensor& rows, std::uint8_t* keep) {
-  const at::Tensor data = rows.contiguous();
+  const at::Tensor data = tensors::raw(rows);
   switch (data.scalar_type()) {
     case at::kFloat:
       return mark_without_nan<float>(data, keep);

@@ -19,12 +19,13 @@
 #include <metrics/compensated.hpp>
 #include <metrics/exact_sum.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
 
 void pack_tensor(Packer& packer, const at::Tensor& tensor) {
-  const at::Tensor host = tensor.to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor host = tensors::raw(tensor.to(at::kCPU, at::kDouble));
   packer.raw(host.const_data_ptr(), host.nbytes());
 }
 
@@ -39,7 +40,7 @@ at::Tensor unpack_tensor(Unpacker& unpacker, at::IntArrayRef shape) {
 std::pair<at::Tensor, at::Tensor> exact_sums(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs) {
   std::vector<std::pair<at::Tensor, at::Tensor>> hosts;
   for (const auto& [sum, rest] : pairs) {
-    hosts.emplace_back(sum.to(at::kCPU, at::kDouble).contiguous(), rest.to(at::kCPU, at::kDouble).contiguous());
+    hosts.emplace_back(tensors::raw(sum.to(at::kCPU, at::kDouble)), tensors::raw(rest.to(at::kCPU, at::kDouble)));
   }
   at::Tensor total = at::empty(hosts.front().first.sizes(), at::TensorOptions().dtype(at::kDouble));
   at::Tensor left = at::empty_like(total);

@@ -13,6 +13,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <tensors/raw.hpp>
 #include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {
@@ -86,7 +87,7 @@ void sigmoid_of_each(const at::Tensor& logits, const at::Tensor& out) {
 }
 
 bool any_outside_unit(const at::Tensor& scores) {
-  const at::Tensor data = scores.contiguous();
+  const at::Tensor data = tensors::raw(scores);
   switch (data.scalar_type()) {
     case at::kFloat:
       return any_outside_unit<float>(data);
@@ -107,7 +108,7 @@ at::Tensor host_softmax(const at::Tensor& logits) {
   if (logits.size(1) > longest_own_row) {
     return at::softmax(logits, 1);
   }
-  const at::Tensor rows = logits.contiguous();
+  const at::Tensor rows = tensors::raw(logits);
   at::Tensor out = at::detail::empty_cpu(rows.sizes(), rows.scalar_type());
   switch (rows.scalar_type()) {
     case at::kFloat:
@@ -131,7 +132,7 @@ at::Tensor host_softmax(const at::Tensor& logits) {
 // LibTorch's sigmoid may return different float32 values (by one unit in the last place) for equal logits at different
 // positions, so equal scores would rank differently.
 at::Tensor host_sigmoid(const at::Tensor& scores) {
-  const at::Tensor logits = scores.contiguous();
+  const at::Tensor logits = tensors::raw(scores);
   at::Tensor out = at::detail::empty_cpu(logits.sizes(), logits.scalar_type());
   switch (logits.scalar_type()) {
     case at::kFloat:
@@ -153,7 +154,7 @@ at::Tensor host_sigmoid(const at::Tensor& scores) {
 }
 
 [[noreturn]] void refuse_scores(const at::Tensor& scores, const char* where) {
-  const at::Tensor flat = scores.to(at::kDouble).contiguous().view(-1);
+  const at::Tensor flat = tensors::raw(scores.to(at::kDouble)).view(-1);
   const double* data = flat.const_data_ptr<double>();
   const double* found = std::find_if(data, data + flat.numel(), [](double score) { return score < 0 || score > 1; });
   fail<MetricError>(where, "expected probabilities from 0 to 1, got ", *found, " at position ", found - data);

@@ -17,6 +17,8 @@
 
 #include <danling/core/error.hpp>
 
+#include <tensors/raw.hpp>
+
 namespace danling::inline v0::nn {
 namespace {
 
@@ -38,7 +40,7 @@ at::Tensor tensor_of(Numbers numbers, const at::Tensor& like) {
 }
 
 void append(Numbers& numbers, const at::Tensor& values) {
-  const at::Tensor host = values.to(at::kCPU, at::kDouble).contiguous();  // waits for the device
+  const at::Tensor host = tensors::raw(values.to(at::kCPU, at::kDouble));  // waits for the device
   const auto* begin = host.const_data_ptr<double>();
   numbers.insert(numbers.end(), begin, begin + host.numel());
 }

@@ -9,6 +9,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/where.h>
 
 #include <danling/core/error.hpp>
 #include <danling/optim/layerwise.hpp>
@@ -77,8 +78,11 @@ class AdafactorRule final : public detail::LayerRule {
     const double root = std::sqrt(static_cast<double>(count));
     const at::Tensor weight = layer.count.pow(*options.beta2_decay);
     const at::Tensor rate = layer.count.rsqrt().clamp_max_(*options.lr);
-    const at::Tensor size = at::linalg_vector_norm(layer.param).div_(root);
-    const at::Tensor alpha = size.clamp_min_(*options.eps2).mul_(rate);
+    // As Python's max() of a limit and NaN, which is the limit: one NaN does not reach the other elements.
+    const auto at_least = [](double limit, const at::Tensor& number) {
+      return at::where(number.gt(limit), number, limit);
+    };
+    const at::Tensor alpha = at_least(*options.eps2, at::linalg_vector_norm(layer.param).div_(root)).mul_(rate);
     const auto follow = [&](at::Tensor& moment, const at::Tensor& square) {
       moment = square.sub(moment).mul_(weight).add_(moment);
     };
@@ -96,7 +100,7 @@ class AdafactorRule final : public detail::LayerRule {
       variance = layer.state[0].clone();
     }
     const at::Tensor update = variance.clamp_min_(eps1 * eps1).rsqrt_().mul_(grad);
-    const at::Tensor length = at::linalg_vector_norm(update).div_(root * *options.d).clamp_min_(1);
+    const at::Tensor length = at_least(1, at::linalg_vector_norm(update).div_(root * *options.d));
     layer.param = layer.param.mul(1 - *options.lr * *options.weight_decay).sub_(update.mul_(alpha.div(length)));
   }
 

@@ -50,11 +50,11 @@ std::int64_t count_of(std::optional<std::int64_t> given, std::int64_t standard, 
   return value;
 }
 
-// The kernel reads raw memory: both tensors must be dense and have the same layout.
+// The kernel reads raw memory: both tensors must be dense, without pending negation, and have the same layout.
 bool has_average_kernel(const at::Tensor& average, const at::Tensor& value) {
   return average.is_cpu() && value.is_cpu() && detail::has_kernel(average.scalar_type()) &&
          detail::has_kernel(value.scalar_type()) && average.is_non_overlapping_and_dense() &&
-         average.strides() == value.strides();
+         average.strides() == value.strides() && !average.is_neg() && !value.is_neg();
 }
 
 // average += weight * (value - average) in the dtype of the averages, as at::lerp. A weight on a device is float64.

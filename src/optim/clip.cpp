@@ -63,9 +63,10 @@ std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& batch, double or
   return at::_foreach_norm(batch, order, half ? std::optional(at::kFloat) : std::nullopt);
 }
 
-at::TensorOptions norm_options(const Batches& grads) {
+/// float32 unless the gradients are wider; a norm beyond float32 becomes infinite, as in torch.nn.utils.
+at::Tensor norm_tensor(double norm, const Batches& grads) {
   const bool wide = !grads.empty() && c10::elementSize(grads[0][0].scalar_type()) >= 8;
-  return at::TensorOptions().dtype(wide ? at::kDouble : at::kFloat);
+  return at::scalar_tensor(norm, at::TensorOptions().dtype(at::kDouble)).to(wide ? at::kDouble : at::kFloat);
 }
 
 /// The sum of squares in float64, which cannot overflow for narrower dtypes; the same bits for any number of threads.
@@ -145,8 +146,7 @@ at::Tensor grad_norm(const std::vector<at::Tensor>& params, double grad_divisor)
   const at::NoGradGuard no_grad;
   check_limit(1.0, grad_divisor, "optim.grad_norm");
   const Batches grads = batches(params, "optim.grad_norm");
-  return on_cpu(grads) ? at::scalar_tensor(host_norm(grads) / grad_divisor, norm_options(grads))
-                       : device_norm(grads, grad_divisor);
+  return on_cpu(grads) ? norm_tensor(host_norm(grads) / grad_divisor, grads) : device_norm(grads, grad_divisor);
 }
 
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double grad_divisor) {
@@ -162,7 +162,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
         at::_foreach_mul_(batch, factor);
       }
     }
-    return at::scalar_tensor(norm, norm_options(grads));
+    return norm_tensor(norm, grads);
   }
   at::Tensor norm = device_norm(grads, grad_divisor);
   // Always multiplies: only the device knows whether it must.
@@ -181,7 +181,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
     const double by = scale.scale.defined() ? scale.scale.item().toDouble() : 1.0;
     const double norm = host_norm(grads) / (scale.divisor * by);
     limit_norm(norm, max_norm, scale);
-    return at::scalar_tensor(norm, norm_options(grads));
+    return norm_tensor(norm, grads);
   }
   return detail::clip_on_device(params, max_norm, scale);
 }

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <danling/core/error.hpp>
@@ -105,7 +106,8 @@ void ElementwiseOptimizer::Impl::begin(const Group& group, Slot& slot) const {
   for (const std::uint8_t b : group.variant.buffers) {
     if (!slot.buffers[b].defined()) {
       const double first = rule.first_value != nullptr ? rule.first_value(group.options, b) : 0.0;
-      slot.buffers[b] = at::empty_like(slot.param, options).fill_(first);
+      slot.buffers[b] = at::empty_like(slot.param, options);
+      (slot.param.is_complex() ? at::view_as_real(slot.buffers[b]) : slot.buffers[b]).fill_(first);
     }
   }
   if (!slot.begun && rule.first_scalar != nullptr) {

@@ -62,8 +62,9 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
       begin(group, slot);
     }
     const at::ScalarType dtype = *group.options.master_weights ? state_dtype(group, slot) : param.scalar_type();
-    bool dense =
-        *group.options.fused && !slot.overlaps && param.is_non_overlapping_and_dense() && same_layout(param, grad);
+    // The kernels read memory, which a pending negation has not reached.
+    bool dense = *group.options.fused && !slot.overlaps && param.is_non_overlapping_and_dense() &&
+                 same_layout(param, grad) && !grad.is_neg() && !param.is_neg();
     for (const std::uint8_t b : group.variant.buffers) {
       detail::check_buffer(self.name(), param, dtype, slot.buffers[b], rule.buffers[b], what);
       dense = dense && same_layout(param, slot.buffers[b]);

@@ -34,7 +34,8 @@ bool fits_kernels(const Layer& layer, const at::Tensor& grad) {
   const at::ScalarType dtype = layer.param.scalar_type();
   return detail::has_kernel(dtype) && detail::has_kernel(grad.scalar_type()) &&
          (dtype == at::kDouble) == (grad.scalar_type() == at::kDouble) && layer.param.is_cpu() &&
-         layer.param.is_contiguous() && grad.is_contiguous() && !layer.overlaps;
+         layer.param.is_contiguous() && grad.is_contiguous() && !layer.overlaps && !grad.is_neg() &&
+         !layer.param.is_neg();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <runner/loss_policy.hpp>
 #include <runner/restorer.hpp>
 #include <runner/services.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 
@@ -54,7 +55,7 @@ void TorchRunnerBase::LossPolicy::load(const State* state) {
   }
   state_.rollbacks = state->at("rollbacks").integer();
   for (const auto& [model, values] : state->at("losses").map()) {
-    const at::Tensor numbers = values.tensor().contiguous();
+    const at::Tensor numbers = tensors::raw(values.tensor());
     const auto* first = numbers.const_data_ptr<double>();
     state_.losses[model.string()].assign(first, first + numbers.numel());
   }

@@ -22,6 +22,7 @@
 #include <runner/rank_messages.hpp>
 #include <runner/services.hpp>
 #include <runner/setup.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -34,7 +35,7 @@ void add_to(formats::Hasher& hasher, const State& state) {
   } else if (state.is_tensor()) {
     const bool nested = NestedTensor::is_nested(state.tensor());
     const at::Tensor whole = nested ? NestedTensor(state.tensor()).concat() : state.tensor();
-    const at::Tensor flat = whole.detach().cpu().contiguous();
+    const at::Tensor flat = tensors::raw(whole.detach().cpu());
     hasher.update({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
   }
 }

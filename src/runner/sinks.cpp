@@ -19,6 +19,7 @@
 #include <runner/services.hpp>
 #include <runner/setup.hpp>
 #include <runner/sink_feed.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -55,7 +56,7 @@ Histogram histogram_of(const LateCopy& copy) {
   const at::NoGradGuard no_grad;
   const at::Tensor host = copy.on_host();
   const bool wide = host.scalar_type() == at::kDouble || at::isIntegralType(host.scalar_type(), /*includeBool=*/false);
-  const at::Tensor numbers = host.to(wide ? at::kDouble : at::kFloat).contiguous();
+  const at::Tensor numbers = tensors::raw(host.to(wide ? at::kDouble : at::kFloat));
   const auto count = static_cast<std::size_t>(numbers.numel());
   return wide ? make_histogram(std::span(numbers.const_data_ptr<double>(), count))
               : make_histogram(std::span(numbers.const_data_ptr<float>(), count));

@@ -58,6 +58,31 @@ TEST_CASE("to_yaml: reads back as the same config, byte for byte", "[config]") {
   CHECK(other.mode == "quick");
 }
 
+TEST_CASE("to_yaml: controls, line separators and non-characters of Unicode are escaped, and NaN is quoted",
+          "[config]") {
+  danling::ConfigTree tree = danling::ConfigTree::Map();
+  const std::string words[] = {"NaN",
+                               "a\xc2\x85"
+                               "b",
+                               "\xc2\x9f",
+                               "\xe2\x80\xa8",
+                               "\xe2\x80\xa9x",
+                               "\xef\xbb\xbf",
+                               "\xef\xbf\xbf",
+                               "\xc2\xa0",
+                               "\xc3\xa9"};
+  const std::string texts[] = {"'NaN'",       R"("a\x85b")", R"("\x9f")",  R"("\u2028")", R"("\u2029x")",
+                               R"("\ufeff")", R"("\uffff")", "'\xc2\xa0'", "'\xc3\xa9'"};
+  for (std::size_t i = 0; i < std::size(words); ++i) {
+    CAPTURE(words[i]);
+    const danling::ConfigTree one = danling::ConfigTree::Map{{"k", words[i]}};
+    CHECK(danling::to_yaml(one) == "k: " + texts[i] + "\n");
+    CHECK(danling::from_yaml(danling::to_yaml(one), "a.yaml").map().at("k").string() == words[i]);
+    const danling::ConfigTree key = danling::ConfigTree::Map{{words[i], 1}};
+    CHECK(danling::to_yaml(key) == texts[i] + ": 1\n");
+  }
+}
+
 TEST_CASE("to_yaml: text that reads as something else is quoted, numbers read as numbers everywhere", "[config]") {
   SampleConfig config;
   config.lr = 1e-9;

@@ -303,6 +303,29 @@ data::Sample sequence(std::int64_t length, bool with_target) {
   return {at::arange(10, 10 + length, at::kLong), with_target ? at::full({length}, 7, at::kLong) : at::Tensor(), {}};
 }
 
+TEST_CASE("collate_padded: refuses a padding value that the dtype cannot hold", "[data]") {
+  const auto samples = [](at::ScalarType inputs, at::ScalarType targets) {
+    std::vector<data::Sample> out(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto length = static_cast<std::int64_t>(i + 1);
+      out[i].input = at::zeros({length}, inputs);
+      out[i].target = at::zeros({length}, targets);
+    }
+    return out;
+  };
+  CHECK(error_of<danling::DataError>([&] { data::collate_padded(samples(at::kFloat, at::kBool)); }) ==
+        "[data.collate] expected a padding value that Bool can hold, got -100.0 for the target; set target_value of "
+        "PaddingOptions");
+  CHECK(error_of<danling::DataError>([&] { data::collate_padded(samples(at::kFloat, at::kByte)); }) ==
+        "[data.collate] expected a padding value that Byte can hold, got -100.0 for the target; set target_value of "
+        "PaddingOptions");
+  CHECK(error_of<danling::DataError>([&] { data::collate_padded(samples(at::kLong, at::kLong), {.value = 0.5}); }) ==
+        "[data.collate] expected a padding value that Long can hold, got 0.5 for the input; set value of "
+        "PaddingOptions");
+  const danling::Batch batch = data::collate_padded(samples(at::kHalf, at::kBool), {.value = 0.1, .target_value = 0});
+  CHECK(batch.target.sum().item<std::int64_t>() == 0);
+}
+
 TEST_CASE("collate_padded: inputs and targets of sequences, with lengths, mask and a normalizer", "[data]") {
   const danling::Batch batch = data::collate_padded({sequence(2, true), sequence(3, true)}, {.value = 1.0});
   CHECK(batch.input.equal(at::tensor({10, 11, 1, 10, 11, 12}, at::kLong).view({2, 3})));

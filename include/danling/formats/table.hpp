@@ -135,8 +135,9 @@ struct CsvOptions {
 /// or truncated gzip and other compressions
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
-/// Formats a table as CSV with a header; read_csv returns an equal table. Writes numbers as their shortest exact text,
-/// NaN as an empty field, and texts in quotes if needed.
+/// Formats a table as CSV with a header. Writes numbers as their shortest exact text, NaN as an empty field, and texts
+/// in quotes if needed. read_csv returns an equal table if it is given the types of the columns: CSV has none, so by
+/// itself it reads a text column such as `007`, `012` as numbers.
 std::string to_csv(const Table& table, char separator = ',');
 
 struct JsonTableOptions {

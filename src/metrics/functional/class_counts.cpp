@@ -10,6 +10,7 @@
 
 #include <metrics/functional/counts.hpp>
 #include <metrics/host_labels.hpp>
+#include <tensors/raw.hpp>
 #include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {
@@ -106,7 +107,7 @@ void predict(const at::Tensor& scores, const std::int64_t* labels, const ClassRu
 // Calls `use` with the scores as a contiguous array of one of four types.
 template <class Use>
 void with_scores(const at::Tensor& scores, Use use) {
-  const at::Tensor rows = scores.contiguous();
+  const at::Tensor rows = tensors::raw(scores);
   switch (rows.scalar_type()) {
     case at::kFloat:
       return use(rows, float{});

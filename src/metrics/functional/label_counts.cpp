@@ -7,6 +7,7 @@
 
 #include <metrics/functional/counts.hpp>
 #include <metrics/host_labels.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -38,7 +39,7 @@ at::Tensor labels_on_host(const at::Tensor& scores, const at::Tensor& targets, c
   const at::Tensor labels = host_labels(targets, where_labels);
   count_labels(labels, 2, rule.ignore_index, where_labels);
   const auto* label = labels.const_data_ptr<std::int64_t>();
-  const at::Tensor rows = scores.contiguous();
+  const at::Tensor rows = tensors::raw(scores);
   switch (rows.scalar_type()) {
     case at::kFloat:
       count_cells<float>(rows, label, rule, cells);

@@ -8,6 +8,7 @@
 
 #include <metrics/functional/moments.hpp>
 #include <metrics/functional/vectors.hpp>
+#include <tensors/raw.hpp>
 #include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {
@@ -230,9 +231,10 @@ void add_rows(const at::Tensor& preds, const at::Tensor& targets, std::int64_t n
 template <MomentParts parts>
 void add_batch(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs, double* out) {
   if (preds.scalar_type() == at::kFloat && targets.scalar_type() == at::kFloat) {
-    add_rows<parts, float>(preds.contiguous(), targets.contiguous(), num_outputs, out);
+    add_rows<parts, float>(tensors::raw(preds), tensors::raw(targets), num_outputs, out);
   } else {
-    add_rows<parts, double>(preds.to(at::kDouble).contiguous(), targets.to(at::kDouble).contiguous(), num_outputs, out);
+    add_rows<parts, double>(tensors::raw(preds.to(at::kDouble)), tensors::raw(targets.to(at::kDouble)), num_outputs,
+                            out);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <metrics/functional/score_values.hpp>
 #include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/raw.hpp>
 #include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics {
@@ -113,7 +114,7 @@ at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
   check_tokens(logits, target);
   const c10::NoGradGuard no_grad;
   const std::int64_t vocabulary = logits.size(-1);
-  const at::Tensor labels = target.to(at::kLong).contiguous().view(-1);
+  const at::Tensor labels = tensors::raw(target.to(at::kLong)).view(-1);
   if (labels.is_cpu()) {
     check_vocabulary(labels, vocabulary, ignore_index);
   }
@@ -122,10 +123,10 @@ at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
   }
   const at::Tensor rows = logits.detach().reshape({-1, vocabulary});
   if (rows.is_cpu() && rows.scalar_type() == at::kFloat) {
-    return sums_on_host<float>(rows.contiguous(), labels, ignore_index);
+    return sums_on_host<float>(tensors::raw(rows), labels, ignore_index);
   }
   if (rows.is_cpu() && rows.scalar_type() == at::kBFloat16) {
-    return sums_on_host<c10::BFloat16>(rows.contiguous(), labels, ignore_index);
+    return sums_on_host<c10::BFloat16>(tensors::raw(rows), labels, ignore_index);
   }
   return sums_by_kernels(rows, labels, ignore_index);
 }

@@ -15,6 +15,7 @@
 
 #include <metrics/functional/score_columns.hpp>
 #include <metrics/functional/tied_order.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -58,8 +59,8 @@ bool read_columns(const at::Tensor& preds, const at::Tensor& targets, const std:
 
 template <class Value>
 at::Tensor by_column(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs, Value value) {
-  const at::Tensor pred = preds.to(at::kDouble).contiguous();
-  const at::Tensor target = targets.to(at::kDouble).contiguous();
+  const at::Tensor pred = tensors::raw(preds.to(at::kDouble));
+  const at::Tensor target = tensors::raw(targets.to(at::kDouble));
   const std::vector<std::int64_t> rows = counted_rows(target, num_outputs);
   at::Tensor out = host_vector(num_outputs);
   auto* data = out.mutable_data_ptr<double>();

@@ -11,6 +11,7 @@
 
 #include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -82,8 +83,8 @@ std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const 
                      preds.device().str(), " and ", targets.device().str());
   const auto type = preds.scalar_type();
   const bool narrow = at::isReducedFloatingType(type) || type == at::kFloat;
-  std::pair<at::Tensor, at::Tensor> out = {preds.to(narrow ? at::kFloat : at::kDouble).contiguous(),
-                                           targets.to(at::kLong).contiguous()};
+  std::pair<at::Tensor, at::Tensor> out = {tensors::raw(preds.to(narrow ? at::kFloat : at::kDouble)),
+                                           tensors::raw(targets.to(at::kLong))};
   if (out.second.is_cpu()) {
     check_targets(out.second, task, where);
   }

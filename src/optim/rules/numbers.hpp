@@ -52,7 +52,7 @@ inline T clamp(T x, T low, T high) {
 /// The gradient that a rule reads: negated to maximize, with weight decay added.
 template <class T>
 inline T effective(T grad, T param, T sign, T decay) {
-  return grad * sign + param * decay;
+  return decay != 0 ? grad * sign + param * decay : grad * sign;  // an infinite parameter times 0 would be NaN
 }
 
 }  // namespace

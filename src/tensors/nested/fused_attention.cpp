@@ -28,6 +28,7 @@
 #include <tensors/nested/blocks.hpp>
 #include <tensors/nested/product.hpp>
 #include <tensors/nested/scores.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -36,7 +37,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// Returns contiguous rows, as the kernels expect.
-at::Tensor packed_rows(const at::Tensor& values) { return values.contiguous(); }
+at::Tensor packed_rows(const at::Tensor& values) { return tensors::raw(values); }
 
 // ---- CUDA: one call for all sequences -------------------------------------------------------------------------------
 

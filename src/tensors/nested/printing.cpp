@@ -13,6 +13,7 @@
 #include <danling/tensors/nested_tensor.hpp>
 
 #include <tensors/nested/impl.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -76,7 +77,7 @@ class NumberFormat {
   }
 
   /// Converts a row to the type that `text` reads.
-  at::Tensor numbers(const at::Tensor& row) const { return row.to(is_float_ ? at::kDouble : at::kLong).contiguous(); }
+  at::Tensor numbers(const at::Tensor& row) const { return tensors::raw(row.to(is_float_ ? at::kDouble : at::kLong)); }
   std::string text(const at::Tensor& numbers, std::int64_t at) const {
     if (!is_float_) {
       const std::int64_t number = numbers.const_data_ptr<std::int64_t>()[at];
