@@ -33,7 +33,7 @@ class TorchRunnerBase::Checks {
 
   // Called where the host reads numbers anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
-  void metrics_fed();
+  void metrics_fed(detail::LoopFrame& frame);
   void evaluations_of_host() const;  ///< at the end of a loop that the program owns
   void models_updated(std::string_view split);
 
