@@ -100,6 +100,42 @@ TEST_CASE("train_step: metrics without values are about the step if any target c
                    "the metrics of split 'train' received no values; call update_metrics in your train_step") == 1);
 }
 
+TEST_CASE("train: a metric with a name of the runner is an error before training", "[runner]") {
+  const Folder folder;
+  const auto named = [](const char* name) { return dl::StreamMetrics({{name, dl::metrics::multiclass_accuracy(3)}}); };
+  const std::string expected =
+      "expected metrics without a name of the runner (loss, lr, split, mode, epoch, global_step, iteration, "
+      "telemetry), "
+      "got ";
+  for (const char* name : {"loss", "lr", "epoch", "split", "telemetry"}) {
+    TinyRunner runner(config_in(folder));
+    runner.metrics = named(name);
+    CHECK(error_of<dl::ConfigError>([&] { runner.initialize(); }) ==
+          dl::detail::concat("[runner.build_metrics] ", expected, "'", name, "' in `metrics`; rename it"));
+  }
+  SECTION("of an evaluation") {
+    TinyRunner runner(config_in(folder));
+    runner.evaluate_metrics = named("loss");
+    CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
+          dl::detail::concat("[runner.build_metrics] ", expected, "'loss' in `evaluate_metrics`; rename it"));
+    CHECK(runner.micro_batches == 0);
+  }
+  SECTION("set after initialize()") {
+    TinyRunner runner(config_in(folder));
+    runner.initialize();
+    runner.train_metrics = named("loss");
+    CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
+          dl::detail::concat("[runner.train] ", expected, "'loss' in `train_metrics`; rename it"));
+    CHECK(runner.micro_batches == 0);
+  }
+  SECTION("a part of such a name is free") {
+    TinyRunner runner(config_in(folder));
+    runner.metrics = named("loss_rank");
+    runner.train();
+    CHECK(runner.state().train.epoch == 2);
+  }
+}
+
 TEST_CASE("train_step: a loss that is not finite is a warning with split and step, or stops the run", "[runner]") {
   const Folder folder;
   TinyConfig config = config_in(folder);
