@@ -14,6 +14,7 @@
 
 #include <metrics/global_metrics_impl.hpp>
 #include <metrics/metric_check.hpp>
+#include <metrics/metric_errors.hpp>
 #include <metrics/scalar.hpp>
 #include <tensors/raw.hpp>
 
@@ -113,7 +114,7 @@ void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
   detail::SumsByKey batch;
   batch.reserve(impl_->sums.size());
   for (const auto& which : impl_->sums) {
-    batch.push_back(which->of_batch(preds, targets));
+    batch.push_back(detail::in_metric(impl_->name_with(*which), [&] { return which->of_batch(preds, targets); }));
   }
   detail::RowCount rows = impl_->count_rows(targets);
 
@@ -220,7 +221,7 @@ Result GlobalMetrics::Impl::compute(const detail::MetricData& data) const {
   }
   Result result;
   for (const MetricFunc& metric : metrics) {
-    result.set(metric.name, result_value(metric.compute(state)));
+    result.set(metric.name, detail::in_metric(metric.name, [&] { return result_value(metric.compute(state)); }));
   }
   return result;
 }
@@ -260,6 +261,17 @@ at::Tensor GlobalMetrics::sums(std::string_view key) const {
   const std::size_t index = impl_->key_index(key);
   return impl_->merged ? impl_->merged->totals[index]
                        : detail::total_of(*impl_->sums[index], impl_->local.totals[index]);
+}
+
+std::string_view GlobalMetrics::Impl::name_with(const RunningSums& needed) const {
+  for (const MetricFunc& metric : metrics) {
+    for (const RunningSumsPtr& other : metric.sums) {
+      if (other->key == needed.key) {
+        return metric.name;
+      }
+    }
+  }
+  return needed.key;
 }
 
 std::size_t GlobalMetrics::Impl::key_index(std::string_view key) const {

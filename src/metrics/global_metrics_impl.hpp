@@ -100,6 +100,8 @@ struct GlobalMetrics::Impl {
 
   detail::RowCount count_rows(const at::Tensor& targets) const;
   std::size_t key_index(std::string_view key) const;
+  /// The first metric that needs these sums, for errors.
+  std::string_view name_with(const RunningSums& needed) const;
   /// All data, and those of the last batch; over all ranks if `merged` is set.
   detail::MetricData all_data();
   detail::MetricData last_data();

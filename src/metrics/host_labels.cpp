@@ -39,7 +39,7 @@ std::int64_t mark_without_nan(const at::Tensor& rows, std::uint8_t* keep) {
 
 }  // namespace
 
-at::Tensor host_labels(const at::Tensor& labels, const char* where) {
+at::Tensor host_labels(const at::Tensor& labels, std::string_view where) {
   if (labels.scalar_type() == at::kLong) {
     return labels.is_contiguous() ? labels : labels.contiguous();
   }

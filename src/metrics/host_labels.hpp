@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
 namespace danling::inline v0::metrics::detail {
 
 /// Converts to contiguous int64. @throws MetricError for floating labels that are not whole numbers.
-at::Tensor host_labels(const at::Tensor& labels, const char* where);
+at::Tensor host_labels(const at::Tensor& labels, std::string_view where);
 
 /// Number of labels that are not `ignore_index`. @throws MetricError naming the first other label outside the classes.
 std::int64_t count_labels(const at::Tensor& host_labels, std::int64_t num_classes,

@@ -26,14 +26,21 @@ bool fits_without(at::IntArrayRef scores, std::int64_t dim, at::IntArrayRef targ
 
 std::optional<std::int64_t> find_class_dim(at::IntArrayRef scores, at::IntArrayRef target,
                                            std::optional<std::int64_t> num_classes) {
-  const auto last = static_cast<std::int64_t>(scores.size()) - 1;
-  std::optional<std::int64_t> found;
-  for (std::int64_t dim = 0; dim <= last; ++dim) {
-    if (fits_without(scores, dim, target) && (!num_classes || scores[static_cast<std::size_t>(dim)] == *num_classes)) {
-      found = found ? last : dim;
+  const auto dims = static_cast<std::int64_t>(scores.size());
+  const auto fits = [&](std::int64_t dim) {
+    return fits_without(scores, dim, target) && (!num_classes || scores[static_cast<std::size_t>(dim)] == *num_classes);
+  };
+  for (const std::int64_t dim : {dims - 1, std::int64_t{1}}) {
+    if (dim >= 0 && dim < dims && fits(dim)) {
+      return dim;
     }
   }
-  return found;
+  for (std::int64_t dim = 0; dim < dims; ++dim) {
+    if (fits(dim)) {
+      return dim;
+    }
+  }
+  return std::nullopt;
 }
 
 namespace {
@@ -49,23 +56,29 @@ at::Tensor class_dim_last(const at::Tensor& scores, std::int64_t dim) {
   return dim == scores.dim() - 1 ? scores : scores.movedim(dim, -1);
 }
 
-/// The dimension of the classes in every sample; the same for all samples if one fits all.
+/// The dimension of the classes in every sample: the last one if it fits all samples, otherwise the first that does.
 std::int64_t class_dim_of_samples(at::TensorList predictions, at::TensorList targets,
                                   std::optional<std::int64_t> num_classes) {
   const std::int64_t dims = predictions[0].dim();
-  std::optional<std::int64_t> found;
-  for (std::int64_t dim = 0; dim < dims; ++dim) {
-    bool fits = true;
-    for (std::size_t i = 0; i < predictions.size() && fits; ++i) {
+  const auto fits = [&](std::int64_t dim) {
+    for (std::size_t i = 0; i < predictions.size(); ++i) {
       const std::int64_t size = predictions[i].dim() == dims ? predictions[i].size(dim) : -1;
-      fits = size == num_classes.value_or(predictions[0].size(dim)) &&
-             fits_without(predictions[i].sizes(), dim, targets[i].sizes());
+      if (size != num_classes.value_or(predictions[0].size(dim)) ||
+          !fits_without(predictions[i].sizes(), dim, targets[i].sizes())) {
+        return false;
+      }
     }
-    if (fits) {
-      found = found ? dims - 1 : dim;
+    return true;
+  };
+  if (fits(dims - 1)) {
+    return dims - 1;
+  }
+  for (std::int64_t dim = 0; dim < dims - 1; ++dim) {
+    if (fits(dim)) {
+      return dim;
     }
   }
-  return found.value_or(dims - 1);
+  return dims - 1;
 }
 
 at::Tensor join_samples(const std::vector<at::Tensor>& samples) {

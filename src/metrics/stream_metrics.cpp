@@ -9,6 +9,7 @@
 
 #include <metrics/merge_by_name.hpp>
 #include <metrics/metric_check.hpp>
+#include <metrics/metric_errors.hpp>
 #include <metrics/row_store.hpp>
 
 namespace danling::inline v0 {
@@ -106,12 +107,12 @@ void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& targ
   // Moved out of the member while the metrics run: they may throw or update this object.
   std::vector<MetricValue> values = std::exchange(values_, {});
   for (const auto& entry : meters_) {
-    values.push_back(entry.meter.value_of(state));
+    values.push_back(detail::in_metric(entry.name, [&] { return entry.meter.value_of(state); }));
   }
   const std::int64_t weight = n ? *n : rows_of(state.preds());
   auto value = values.begin();
   for (auto& entry : meters_) {
-    entry.meter.record(*value++, weight);
+    detail::in_metric(entry.name, [&] { entry.meter.record(*value++, weight); });
   }
   values.clear();
   values_ = std::move(values);

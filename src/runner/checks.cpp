@@ -250,9 +250,16 @@ void TorchRunnerBase::Checks::schedules() {
   }
 }
 
-void TorchRunnerBase::Checks::metrics_fed() {
-  if (runner_.active_metrics_ != nullptr && is_empty(runner_.active_metrics_->count()) &&
-      runner_.warned_.insert(concat("metrics ", runner_.split_)).second) {
+void TorchRunnerBase::Checks::metrics_fed(detail::LoopFrame& frame) {
+  if (runner_.active_metrics_ == nullptr || !is_empty(runner_.active_metrics_->count()) ||
+      !runner_.warned_.insert(concat("metrics ", runner_.split_)).second) {
+    return;
+  }
+  if (frame.lacks_targets()) {
+    runner_.logger().warning(concat("no target of split ", quote(runner_.split_),
+                                    " counts (ignore_index), so its loss and metrics have no values; check the labels "
+                                    "of its dataset"));
+  } else {
     runner_.logger().warning(concat("the metrics of split ", quote(runner_.split_),
                                     " received no values; call update_metrics in your ",
                                     runner_.mode_ == RunnerMode::train ? "train_step" : "evaluate_step"));

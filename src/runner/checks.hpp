@@ -25,6 +25,8 @@ class TorchRunnerBase::Checks {
   void same_loop(std::string_view operation, std::string_view split) const;
   std::string kinds_of_metrics() const;
   void score_name(const Splits& splits) const;
+  /// @throws ConfigError for a metric named as a number of the runner or a key of a log line
+  void metric_names(std::string_view operation) const;
   void monitors() const;  ///< of schedules that need a metric
   void log_schedules() const;
   void disk_plan() const;
@@ -33,7 +35,7 @@ class TorchRunnerBase::Checks {
 
   // Called where the host reads numbers anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
-  void metrics_fed();
+  void metrics_fed(detail::LoopFrame& frame);
   void evaluations_of_host() const;  ///< at the end of a loop that the program owns
   void models_updated(std::string_view split);
 

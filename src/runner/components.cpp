@@ -161,6 +161,7 @@ void TorchRunnerBase::build_metrics() {
     train_metrics = nullptr;
     evaluate_metrics = nullptr;
   }
+  Checks(*this).metric_names("runner.build_metrics");
 }
 
 const ModelHandle& TorchRunnerBase::evaluation_model() const { return ema ? ema : model; }

@@ -252,7 +252,7 @@ Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
   const Result result = collect(/*averages=*/true);
   TorchRunnerBase::Checks(runner_).numbers(*this, result);
   if (done_ > 0) {
-    TorchRunnerBase::Checks(runner_).metrics_fed();
+    TorchRunnerBase::Checks(runner_).metrics_fed(*this);
   }
   if (close) {
     close(result);

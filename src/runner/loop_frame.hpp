@@ -24,10 +24,17 @@ class LoopFrame {
   /// Adds a loss, weighted by its number of valid targets; ignores it if there are none or it is undefined.
   void add_loss(const at::Tensor& loss, std::optional<std::int64_t> normalizer) {
     const std::int64_t count = normalizer.value_or(1);
-    if (loss.defined() && count > 0) {
+    if (count <= 0) [[unlikely]] {
+      ++without_targets_;
+    } else if (loss.defined()) {
       find_meters();
       loss_->update(loss, count);
     }
+  }
+  /// True if this rank added batches without a valid target, and no rank any other loss (as of the last exchange).
+  bool lacks_targets() {
+    find_meters();
+    return without_targets_ > 0 && loss_->count() == 0;
   }
   /// Adds the learning rate as "lr", or for one of several models as "lr_<name>".
   void add_rate(const Learner& learner, std::int64_t times = 1);
@@ -114,8 +121,9 @@ class LoopFrame {
   bool reports_;
   std::int64_t done_ = 0;
   std::int64_t logged_ = -1;
-  double waited_before_ = 0.0;  // time waited for other ranks in earlier passes
-  std::uint64_t meters_ = 0;    // generation of `meters`, to which the next two members belong
+  std::int64_t without_targets_ = 0;  // batches and shards that add_loss() ignored
+  double waited_before_ = 0.0;        // time waited for other ranks in earlier passes
+  std::uint64_t meters_ = 0;          // generation of `meters`, to which the next two members belong
   AverageMeter* loss_ = nullptr;
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;

@@ -77,6 +77,7 @@ const ResultHistory& TorchRunnerBase::train(const std::vector<std::string>& requ
       Checks(*this).same_data(splits);
     }
     training.prepare();
+    Checks(*this).metric_names("runner.train");  // they may have been set after initialize()
     Checks(*this).score_name(splits);
     Checks(*this).monitors();
     Schedules(*this).check_evaluations();

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -16,12 +15,10 @@
 
 #include <core/removed_file.hpp>
 #include <core/signal_mask.hpp>
+#include <telemetry/log_keys.hpp>
 
 namespace danling::inline v0 {
 namespace {
-
-constexpr std::array<std::string_view, 6> own_keys = {"split",       "mode",      "epoch",
-                                                      "global_step", "iteration", "telemetry"};
 
 constexpr std::size_t most_kept = std::size_t{16} << 20U;
 
@@ -153,10 +150,12 @@ MetricsLog::~MetricsLog() {
 
 void MetricsLog::append(const MetricsLine& line) {
   for (const auto& entry : line.metrics) {
-    check<MetricError>(std::find(own_keys.begin(), own_keys.end(), entry.name) == own_keys.end(), "metrics_log.append",
-                       "expected a metric without a reserved name (split, mode, epoch, global_step, "
-                       "iteration, telemetry), got ",
-                       quote(entry.name));
+    check<MetricError>(
+        std::find(detail::log_keys.begin(), detail::log_keys.end(), entry.name) == detail::log_keys.end(),
+        "metrics_log.append",
+        "expected a metric without a reserved name (split, mode, epoch, global_step, "
+        "iteration, telemetry), got ",
+        quote(entry.name));
   }
   buffer_.clear();
   buffer_ += '{';

@@ -105,6 +105,8 @@ TEST_CASE("accuracy: the class dimension is found, or given where it cannot be",
   CHECK(accuracy(square, square.argmax(2), 3) == 1.0);
   CHECK(accuracy(square, square.argmax(1), {.num_classes = 3, .class_dim = 1}) == 1.0);
   CHECK(accuracy(square, square.argmax(1), {.num_classes = 3, .class_dim = -2}) == 1.0);
+  const at::Tensor image = at::rand({3, 3, 7});
+  CHECK(accuracy(image, image.argmax(1), 3) == 1.0);
   const at::Tensor known = at::rand({6, 3, 6});
   CHECK(accuracy(known, known.argmax(1), 3) == 1.0);
 }

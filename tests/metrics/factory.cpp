@@ -72,6 +72,38 @@ TEST_CASE("factories: DanLing's defaults, of all data unless a stream is asked f
   }
 }
 
+TEST_CASE("factories: floating targets, as BCEWithLogitsLoss takes them, count as integers", "[metrics]") {
+  at::manual_seed(3);
+  const Data binary{at::randn({70}), at::randint(0, 2, {70}, at::kLong)};
+  const Data labels{at::randn({70, 3}), at::randint(0, 2, {70, 3}, at::kLong)};
+  binary.targets[4].fill_(-100);
+  labels.targets[5].fill_(-100);
+  labels.targets[6][1].fill_(-100);
+  const auto check = [](const auto& make, const Data& data) {
+    const std::shared_ptr<Metrics> expected = make();
+    feed(*expected, data);
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf}) {
+      const std::shared_ptr<Metrics> got = make();
+      feed(*got, {data.scores, data.targets.to(type)});
+      for (const auto& [name, value] : expected->average()) {
+        CHECK(average(*got, name) == average(*expected, name));
+      }
+      CHECK(got->count().number("auroc") != nullptr);
+      CHECK(*got->count().number("auroc") == *expected->count().number("auroc"));
+    }
+  };
+  for (const Mode mode : {Mode::global, Mode::stream}) {
+    check([&] { return binary_metrics({.mode = mode}); }, binary);
+    check([&] { return multilabel_metrics(3, {.mode = mode}); }, labels);
+  }
+  check([] { return binary_metrics({}, {binary_auroc(), binary_log_loss(), binary_hinge_loss()}); }, binary);
+  CHECK(number(auroc(labels.scores, labels.targets.to(at::kFloat), {.num_labels = 3})) ==
+        number(auroc(labels.scores, labels.targets, {.num_labels = 3})));
+  const auto soft = binary_metrics();
+  CHECK(error_of<MetricError>([&] { soft->update(at::randn({2}), at::tensor({1.0, 0.5})); }) ==
+        "[metrics.preprocess_binary] expected labels that are whole numbers, got 0.5 at position 1");
+}
+
 TEST_CASE("factories: values of all data are those of one call", "[metrics]") {
   at::manual_seed(1);
   const Data binary{at::randn({70}), at::randint(0, 2, {70}, at::kLong)};

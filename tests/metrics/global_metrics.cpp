@@ -1,6 +1,7 @@
 #include <danling/metrics/global_metrics.hpp>
 
 #include <cmath>
+#include <stdexcept>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -214,6 +215,26 @@ TEST_CASE("GlobalMetrics: refuses a batch unlike those before, and keeps what it
   metrics.reset();
   metrics.update(at::ones({2, 4}), at::zeros({2, 4}));
   CHECK(metrics.preds().size(1) == 4);
+}
+
+TEST_CASE("GlobalMetrics: an error of a metric or of its sums names the metric", "[metrics]") {
+  const auto breaks = std::make_shared<RunningSums>(RunningSums{
+      .key = "broken",
+      .of_batch = [](const at::Tensor&, const at::Tensor&) -> at::Tensor { throw MetricError("[my.sums] no"); }});
+  const MetricFunc of_sums{
+      .name = "mine", .sums = {breaks}, .compute = [](const MetricState&) { return danling::MetricValue(0.0); }};
+  GlobalMetrics sums({median_error(), of_sums});
+  CHECK(error_of<MetricError>([&] { sums.update(at::ones({2}), at::zeros({2})); }) == "[my.sums] no; in metric 'mine'");
+  CHECK(number(sums.count(), "mine") == 0);
+  const MetricFunc of_rows{
+      .name = "mine", .preds_targets = true, .compute = [](const MetricState&) -> danling::MetricValue {
+        throw std::runtime_error("metric broke");
+      }};
+  GlobalMetrics values({median_error(), of_rows});
+  values.update(at::ones({2}), at::zeros({2}));
+  for (const auto& read : {&GlobalMetrics::value, &GlobalMetrics::batch, &GlobalMetrics::average}) {
+    CHECK(error_of<std::runtime_error>([&] { (values.*read)(); }) == "metric broke; in metric 'mine'");
+  }
 }
 
 TEST_CASE("GlobalMetrics: rows that are all ignored, or have a nan, are not counted", "[metrics]") {

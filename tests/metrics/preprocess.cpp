@@ -150,6 +150,14 @@ TEST_CASE("preprocess_multiclass: classes come last, whichever dimension held th
             .first.equal(square.movedim(1, -1).reshape({6, 3})));
   CHECK(preprocess_multiclass(square, square_target, 3, {.class_dim = -2})
             .first.equal(square.movedim(1, -1).reshape({6, 3})));
+  // Without the last one among them, dimension 1 does.
+  const at::Tensor image = at::rand({3, 3, 7});
+  CHECK(preprocess_multiclass(image, at::randint(0, 3, {3, 7}), 3).first.equal(image.movedim(1, -1).reshape({21, 3})));
+  const at::Tensor cube = at::rand({3, 3, 3, 7});
+  CHECK(preprocess_multiclass(cube, at::randint(0, 3, {3, 3, 7}), 3).first.equal(cube.movedim(1, -1).reshape({63, 3})));
+  const at::Tensor wide = at::rand({2, 3, 3, 3, 5});
+  CHECK(preprocess_multiclass(wide, at::randint(0, 3, {2, 3, 3, 5}), 3)
+            .first.equal(wide.movedim(1, -1).reshape({90, 3})));
   // A label of one more dimension of size one, a single sample, labels.
   CHECK(preprocess_multiclass(at::rand({4, 3}), at::zeros({4, 1}, at::kLong), 3).second.sizes() == at::IntArrayRef{4});
   CHECK(preprocess_multiclass(at::rand({3}), at::zeros({}, at::kLong), 3).first.sizes() == at::IntArrayRef{1, 3});
@@ -225,7 +233,10 @@ TEST_CASE("preprocess: padded, nested and listed samples are the same items", "[
   check(preprocess_multiclass(nested(turned), nested(targets), 3, {.class_dim = 1}));
   check(concat_samples(turned, targets));
   check(concat_samples(turned, targets, 0));
-
+  // Samples of which several dimensions fit, but not the last one: the first, dimension 1 of the batch.
+  const at::Tensor image = at::rand({3, 3, 7});
+  CHECK(preprocess_multiclass(nested({image}), nested({at::zeros({3, 7}, at::kLong)}), 3)
+            .first.equal(image.movedim(0, -1).reshape({21, 3})));
   const auto [flat, flags] =
       preprocess_binary(nested({numbers({2, -1}), numbers({0.5F})}), nested({ids({1, -100}), ids({0})}));
   CHECK(close(flat, numbers({2, 0.5F}).sigmoid()));

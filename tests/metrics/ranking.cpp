@@ -261,6 +261,16 @@ TEST_CASE("ranking: what does not fit is told", "[metrics]") {
   CHECK(error_of<MetricError>([] {
           m::multiclass_auprc(2).compute(MetricState(at::rand({2, 2}), labels_of({0, 2})));
         }) == "[metrics.auprc] expected targets from 0 to 1, got 2 at position 1");
+  CHECK(error_of<MetricError>([] {
+          m::binary_auroc().compute(MetricState(at::rand({2}), at::tensor({1.0, 0.5}, at::kDouble)));
+        }) == "[metrics.auroc] expected labels that are whole numbers, got 0.5 at position 1");
+  CHECK(error_of<MetricError>([] {
+          m::multilabel_auprc(2).compute(MetricState(at::rand({1, 2}), at::tensor({2.0F, 1.0F}).view({1, 2})));
+        }) == "[metrics.auprc] expected targets from 0 to 1, got 2 at position 0");
+  CHECK(error_of<MetricError>([] { m::multilabel_auroc(2).compute(MetricState(at::rand({2, 2}), at::ones({2}))); }) ==
+        "[metrics.auroc] expected scores and integer targets [N, labels] of 2, got Float [2, 2] and Float [2]");
+  CHECK(error_of<MetricError>([] { m::multiclass_auroc(2).compute(MetricState(at::rand({2, 2}), at::ones({2}))); }) ==
+        "[metrics.auroc] expected scores [N, classes] and integer targets [N] of 2, got Float [2, 2] and Float [2]");
   CHECK(error_of<MetricError>([] { m::multilabel_auroc(0); }) ==
         "[metrics.auroc] expected at least one label, got num_labels 0");
 }

@@ -1,6 +1,8 @@
 #include <danling/metrics/stream_metrics.hpp>
 
 #include <cmath>
+#include <functional>
+#include <stdexcept>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +11,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 
 #include <danling/metrics/functional/accuracy.hpp>
 #include <danling/metrics/functional/regression.hpp>
@@ -325,6 +328,33 @@ TEST_CASE("StreamMetrics: a metric that throws changes nothing, of any", "[metri
   metrics.update(scores({0.25F}), labels({1}));
   CHECK(number(metrics.count(), "acc") == 3);
   CHECK(number(metrics.average(), "mine") == 0.5);
+}
+
+TEST_CASE("StreamMetrics: an error of a metric names it, and keeps its type", "[metrics]") {
+  struct Own : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  std::function<MetricValue(const at::Tensor&)> run;
+  StreamMetrics metrics({{"acc", binary_accuracy()},
+                         {"mine", [&](const at::Tensor& prediction, const at::Tensor&) { return run(prediction); }}});
+  const auto update = [&] { metrics.update(scores({0.5F, 0.75F}), labels({0, 1})); };
+  run = [](const at::Tensor&) -> MetricValue { throw MetricError("[my.metric] no"); };
+  CHECK(error_of<MetricError>(update) == "[my.metric] no; in metric 'mine'");
+  run = [](const at::Tensor&) -> MetricValue { throw StateError("[my.metric] no"); };
+  CHECK(error_of<StateError>(update) == "[my.metric] no; in metric 'mine'");
+  run = [](const at::Tensor&) -> MetricValue { throw std::runtime_error("metric broke"); };
+  CHECK(error_of<std::runtime_error>(update) == "metric broke; in metric 'mine'");
+  run = [](const at::Tensor&) -> MetricValue { throw std::out_of_range("metric broke"); };
+  CHECK(error_of<std::out_of_range>(update) == "metric broke; in metric 'mine'");
+  run = [](const at::Tensor& prediction) { return MetricValue(prediction.view({3})); };
+  CHECK_THAT(error_of<c10::Error>(update), ContainsSubstring("in metric 'mine'"));
+  run = [](const at::Tensor&) -> MetricValue { throw Own("mine"); };
+  CHECK(error_of<Own>(update) == "mine");
+  run = [](const at::Tensor& prediction) { return MetricValue(prediction); };
+  update();
+  CHECK(error_of<MetricError>([&] { metrics.update(scores({0.5F, 0.75F, 1}), labels({0, 1, 1})); }) ==
+        "[average_meter.update] expected a tensor of shape [2] as before, got a tensor of shape [3]; call reset() "
+        "between the two; in metric 'mine'");
 }
 
 TEST_CASE("StreamMetrics: undefined tensors are refused by name", "[metrics]") {

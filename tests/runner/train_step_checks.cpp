@@ -61,6 +61,81 @@ TEST_CASE("train_step: loss.backward() is one warning, and metrics without value
             "the metrics of split 'train' received no values; call update_metrics in your train_step"});
 }
 
+TEST_CASE("train_step: a split whose targets are all ignored is a warning about its labels", "[runner]") {
+  const Folder folder;
+  const std::string split = GENERATE(as<std::string>{}, "train", "val");
+  const auto warnings_with = [&](std::int64_t from) {
+    TinyRunner runner(config_in(folder));
+    dl::Batch points = split == "train" ? make_points(50, 0) : make_points(20, 1000);
+    points.target.slice(0, from).fill_(-100);
+    runner.datasets[split] = Points{points, split == "train"};
+    std::vector<std::string> out;
+    collect_warnings(runner, out);
+    runner.train();
+    return out;
+  };
+  const std::string expected =
+      dl::detail::concat("no target of split '", split,
+                         "' counts (ignore_index), so its loss and metrics have no values; check the labels of its "
+                         "dataset");
+  const auto warnings = warnings_with(0);
+  CHECK(std::count(warnings.begin(), warnings.end(), expected) == 1);
+  const auto advises_a_call = [](const std::string& text) { return text.find("update_metrics") != std::string::npos; };
+  CHECK(std::none_of(warnings.begin(), warnings.end(), advises_a_call));
+  const auto one_counts = warnings_with(1);
+  CHECK(std::count(one_counts.begin(), one_counts.end(), expected) == 0);
+}
+
+TEST_CASE("train_step: metrics without values are about the step if any target counts", "[runner]") {
+  struct Ignoring : Careless<2> {
+    explicit Ignoring(const TinyConfig& config) : Careless<2>(config) {
+      dl::Batch points = make_points(50, 0);
+      points.target.slice(0, 25).fill_(-100);
+      datasets["train"] = Points{points, true};
+    }
+  };
+  const Folder folder;
+  const auto warnings = warnings_of<Ignoring>(config_in(folder));
+  CHECK(std::count(warnings.begin(), warnings.end(),
+                   "the metrics of split 'train' received no values; call update_metrics in your train_step") == 1);
+}
+
+TEST_CASE("train: a metric with a name of the runner is an error before training", "[runner]") {
+  const Folder folder;
+  const auto named = [](const char* name) { return dl::StreamMetrics({{name, dl::metrics::multiclass_accuracy(3)}}); };
+  const std::string expected =
+      "expected metrics without a name of the runner (loss, lr, split, mode, epoch, global_step, iteration, "
+      "telemetry), "
+      "got ";
+  for (const char* name : {"loss", "lr", "epoch", "split", "telemetry"}) {
+    TinyRunner runner(config_in(folder));
+    runner.metrics = named(name);
+    CHECK(error_of<dl::ConfigError>([&] { runner.initialize(); }) ==
+          dl::detail::concat("[runner.build_metrics] ", expected, "'", name, "' in `metrics`; rename it"));
+  }
+  SECTION("of an evaluation") {
+    TinyRunner runner(config_in(folder));
+    runner.evaluate_metrics = named("loss");
+    CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
+          dl::detail::concat("[runner.build_metrics] ", expected, "'loss' in `evaluate_metrics`; rename it"));
+    CHECK(runner.micro_batches == 0);
+  }
+  SECTION("set after initialize()") {
+    TinyRunner runner(config_in(folder));
+    runner.initialize();
+    runner.train_metrics = named("loss");
+    CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
+          dl::detail::concat("[runner.train] ", expected, "'loss' in `train_metrics`; rename it"));
+    CHECK(runner.micro_batches == 0);
+  }
+  SECTION("a part of such a name is free") {
+    TinyRunner runner(config_in(folder));
+    runner.metrics = named("loss_rank");
+    runner.train();
+    CHECK(runner.state().train.epoch == 2);
+  }
+}
+
 TEST_CASE("train_step: a loss that is not finite is a warning with split and step, or stops the run", "[runner]") {
   const Folder folder;
   TinyConfig config = config_in(folder);

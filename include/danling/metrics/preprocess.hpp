@@ -48,8 +48,9 @@ PredsTargets preprocess_binary(const at::Tensor& prediction, const at::Tensor& t
 
 struct MulticlassPreprocessOptions {
   std::optional<std::int64_t> ignore_index = -100;
-  /// Dimension of the classes in the prediction. When absent: the only dimension of size `num_classes` whose removal
-  /// yields the target's shape, otherwise the last one.
+  /// Dimension of the classes in the prediction. When absent: the dimension of size `num_classes` whose removal yields
+  /// the target's shape. If several fit: the last dimension if it is among them, otherwise dimension 1. Losses such as
+  /// CrossEntropyLoss always read dimension 1: set 1 for [N, classes, L] where L may equal `num_classes`.
   std::optional<std::int64_t> class_dim = std::nullopt;
   bool probabilities = true;
   Scores scores = Scores::detect;

@@ -71,7 +71,8 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
 
   /// Computes all metrics, then records their values: if a metric throws, nothing changes. If a meter throws for a
   /// value, such as one of another shape, the values of the metrics before it stay recorded.
-  /// @throws MetricError for undefined tensors, unless a `preprocess` is set; rethrows the metrics' exceptions.
+  /// @throws MetricError for undefined tensors, unless a `preprocess` is set; rethrows the metrics' exceptions, those
+  /// of danling, LibTorch and the standard library with the name of the metric.
   void update(const at::Tensor& prediction, const at::Tensor& target) override;
   /// The same with weight `n` for means.
   void update(const at::Tensor& prediction, const at::Tensor& target, std::int64_t n);

@@ -85,11 +85,11 @@ class TorchRunnerBase : public BaseRunner {
   std::map<std::string, std::shared_ptr<optim::GradScaler>> scalers;
   /// Metrics of training and evaluation, unless train_metrics or evaluate_metrics is set; `metrics.type` of the config
   /// replaces all three. The default steps update Metrics and BatchMetrics over the runner's batch type; your steps may
-  /// update others.
+  /// update others. initialize() refuses names of the runner's numbers and of log lines: "loss", "lr", "epoch" etc.
   MetricsHandle metrics;
   MetricsHandle train_metrics;
   MetricsHandle evaluate_metrics;
-  /// Averages of the split in progress: "loss", "lr", and any that your steps update.
+  /// Averages of the split in progress: "loss" and "lr", which only the runner updates, and any that your steps update.
   AverageMeters meters;
 
   // ---- drivers ------------------------------------------------------------------------------------------------------

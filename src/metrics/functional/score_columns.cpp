@@ -9,6 +9,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <metrics/host_labels.hpp>
 #include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
 #include <tensors/raw.hpp>
@@ -64,23 +65,27 @@ ScoreColumn column_of(const ScoreTask& task, std::int64_t column) {
              : ScoreColumn{.offset = column, .stride = task.num, .target_offset = column, .target_stride = task.num};
 }
 
-std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const at::Tensor& targets,
+std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const at::Tensor& given,
                                                  const ScoreTask& task, std::string_view where) {
-  const bool fits = preds.defined() && targets.defined() && !preds.is_complex() &&
-                    at::isIntegralType(targets.scalar_type(), /*includeBool=*/true) &&
-                    (task.task == Task::multiclass
-                         ? preds.dim() == 2 && targets.dim() == 1 && preds.size(0) == targets.size(0)
-                         : preds.dim() == (task.task == Task::binary ? 1 : 2) && preds.sizes() == targets.sizes()) &&
-                    (task.task == Task::binary || preds.size(1) == task.num);
+  const bool floating = given.defined() && at::isFloatingType(given.scalar_type());
+  const bool fits =
+      preds.defined() && given.defined() && !preds.is_complex() &&
+      ((floating && task.task != Task::multiclass) || at::isIntegralType(given.scalar_type(), /*includeBool=*/true)) &&
+      (task.task == Task::multiclass
+           ? preds.dim() == 2 && given.dim() == 1 && preds.size(0) == given.size(0)
+           : preds.dim() == (task.task == Task::binary ? 1 : 2) && preds.sizes() == given.sizes()) &&
+      (task.task == Task::binary || preds.size(1) == task.num);
   if (!fits) [[unlikely]] {
     const char* shapes = task.task == Task::binary       ? "scores [N] and integer targets [N]"
                          : task.task == Task::multiclass ? "scores [N, classes] and integer targets [N]"
                                                          : "scores and integer targets [N, labels]";
     fail<MetricError>(where, "expected ", shapes, task.task == Task::binary ? "" : concat(" of ", task.num), ", got ",
-                      tensor_text(preds), " and ", tensor_text(targets));
+                      tensor_text(preds), " and ", tensor_text(given));
   }
-  check<MetricError>(preds.device() == targets.device(), where, "expected predictions and targets on one device, got ",
-                     preds.device().str(), " and ", targets.device().str());
+  check<MetricError>(preds.device() == given.device(), where, "expected predictions and targets on one device, got ",
+                     preds.device().str(), " and ", given.device().str());
+  // Reading values of a device would wait for it.
+  const at::Tensor targets = floating && given.is_cpu() ? host_labels(given, where) : given;
   const auto type = preds.scalar_type();
   const bool narrow = at::isReducedFloatingType(type) || type == at::kFloat;
   std::pair<at::Tensor, at::Tensor> out = {tensors::raw(preds.to(narrow ? at::kFloat : at::kDouble)),

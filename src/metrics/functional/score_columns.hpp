@@ -41,9 +41,10 @@ void check_size(const ScoreTask& task, std::string_view where);
 
 ScoreColumn column_of(const ScoreTask& task, std::int64_t column);
 
-/// Contiguous float or double scores and int64 targets with valid shapes for the task. `where` names the metric.
-/// @throws MetricError for other shapes; on the host also for labels outside the task's range.
-std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const at::Tensor& targets,
+/// Contiguous float or double scores and int64 targets with valid shapes for the task. Binary and multilabel targets
+/// may be given as floating whole numbers. `where` names the metric.
+/// @throws MetricError for other shapes; on the host also for labels that are not whole or outside the task's range.
+std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const at::Tensor& given,
                                                  const ScoreTask& task, std::string_view where);
 
 /// Scores, positive targets and counted targets, as [columns, samples]; `counted` is undefined when all count.

@@ -49,7 +49,7 @@ struct CalibrationOptions {
   Scores scores = Scores::detect;
 };
 
-/// Takes probabilities or logits and integer targets; returns a float64 scalar.
+/// Takes probabilities or logits and integer targets (binary: also floating 0 and 1); returns a float64 scalar.
 at::Tensor calibration_error(const at::Tensor& input, const at::Tensor& target, const CalibrationOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

@@ -53,7 +53,8 @@ struct HingeLossOptions {
   bool normalize = true;
 };
 
-/// Takes scores and integer targets; returns a float64 scalar, or [classes] for HingeMode::one_vs_all.
+/// Takes scores and integer targets (binary: also floating 0 and 1); returns a float64 scalar, or [classes] for
+/// HingeMode::one_vs_all.
 at::Tensor hinge_loss(const at::Tensor& input, const at::Tensor& target, const HingeLossOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

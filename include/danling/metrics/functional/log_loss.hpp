@@ -43,7 +43,8 @@ struct AnyLogLossOptions {
   Scores scores = Scores::detect;
 };
 
-/// Takes probabilities or logits and integer targets; returns a float64 scalar, or [labels] for Average::none.
+/// Takes probabilities or logits and integer targets (binary, multilabel: also floating 0 and 1); returns a float64
+/// scalar, or [labels] for Average::none.
 at::Tensor log_loss(const at::Tensor& input, const at::Tensor& target, const AnyLogLossOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

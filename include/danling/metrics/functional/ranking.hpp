@@ -66,7 +66,8 @@ struct RankingOptions {
   std::optional<std::int64_t> num_labels = std::nullopt;
   Average average = Average::macro;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Dimension of the classes in the prediction; found from the shapes when absent.
+  /// Dimension of the classes in the prediction; found from the shapes when absent. Set 1 for [N, classes, L] where L
+  /// may equal the number of classes: the last dimension would be used.
   std::optional<std::int64_t> class_dim = std::nullopt;
   Scores scores = Scores::detect;
   std::optional<std::int64_t> thresholds = std::nullopt;
@@ -74,7 +75,8 @@ struct RankingOptions {
   std::optional<double> max_fpr = std::nullopt;
 };
 
-/// Takes probabilities or logits and integer targets; returns a float64 scalar, or [classes] for Average::none.
+/// Takes probabilities or logits and integer targets (binary, multilabel: also floating 0 and 1); returns a float64
+/// scalar, or [classes] for Average::none.
 at::Tensor auroc(const at::Tensor& input, const at::Tensor& target, const RankingOptions& options = {});
 at::Tensor auprc(const at::Tensor& input, const at::Tensor& target, const RankingOptions& options = {});
 /// `auprc` under the name of scikit-learn and torchmetrics.
