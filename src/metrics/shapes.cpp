@@ -30,10 +30,8 @@ std::optional<std::int64_t> find_class_dim(at::IntArrayRef scores, at::IntArrayR
   const auto fits = [&](std::int64_t dim) {
     return fits_without(scores, dim, target) && (!num_classes || scores[static_cast<std::size_t>(dim)] == *num_classes);
   };
-  for (const std::int64_t dim : {dims - 1, std::int64_t{1}}) {
-    if (dim >= 0 && dim < dims && fits(dim)) {
-      return dim;
-    }
+  if (dims > 1 && fits(1)) {
+    return 1;
   }
   for (std::int64_t dim = 0; dim < dims; ++dim) {
     if (fits(dim)) {

@@ -29,7 +29,7 @@ PredsTargets flat_multiclass(const at::Tensor& prediction, const at::Tensor& tar
                              std::optional<std::int64_t> class_dim, const char* where);
 
 /// The dimension of `scores` that holds the classes: the one (of size `num_classes`, if known) whose removal yields the
-/// target's shape. If several fit: the last dimension if it is among them, otherwise dimension 1. Empty if none fits.
+/// target's shape. If several fit: dimension 1 if it is among them, otherwise the first. Empty if none fits.
 std::optional<std::int64_t> find_class_dim(at::IntArrayRef scores, at::IntArrayRef target,
                                            std::optional<std::int64_t> num_classes);
 

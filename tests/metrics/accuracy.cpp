@@ -102,7 +102,8 @@ TEST_CASE("accuracy: the class dimension is found, or given where it cannot be",
   CHECK(accuracy(last.select(1, 2)[1], target[1][2], 3) == 1.0);
 
   const at::Tensor square = at::rand({4, 3, 3});
-  CHECK(accuracy(square, square.argmax(2), 3) == 1.0);
+  CHECK(accuracy(square, square.argmax(1), 3) == 1.0);
+  CHECK(accuracy(square, square.argmax(2), {.num_classes = 3, .class_dim = 2}) == 1.0);
   CHECK(accuracy(square, square.argmax(1), {.num_classes = 3, .class_dim = 1}) == 1.0);
   CHECK(accuracy(square, square.argmax(1), {.num_classes = 3, .class_dim = -2}) == 1.0);
   const at::Tensor image = at::rand({3, 3, 7});

@@ -142,10 +142,11 @@ TEST_CASE("preprocess_multiclass: classes come last, whichever dimension held th
   const auto [rows, labels] = preprocess_multiclass(scores, target, 3);
   CHECK(rows.equal(scores.movedim(1, -1).reshape({8, 3})));
   CHECK(labels.equal(target.flatten()));
-  // Two dimensions would do: the last one does, or the given one.
+  // Two dimensions would do: dimension 1 does, as for CrossEntropyLoss, or the given one.
   const at::Tensor square = at::rand({2, 3, 3});
   const at::Tensor square_target = at::randint(0, 3, {2, 3});
-  CHECK(preprocess_multiclass(square, square_target, 3).first.equal(square.view({6, 3})));
+  CHECK(preprocess_multiclass(square, square_target, 3).first.equal(square.movedim(1, -1).reshape({6, 3})));
+  CHECK(preprocess_multiclass(square, square_target, 3, {.class_dim = 2}).first.equal(square.view({6, 3})));
   CHECK(preprocess_multiclass(square, square_target, 3, {.class_dim = 1})
             .first.equal(square.movedim(1, -1).reshape({6, 3})));
   CHECK(preprocess_multiclass(square, square_target, 3, {.class_dim = -2})

@@ -49,8 +49,8 @@ PredsTargets preprocess_binary(const at::Tensor& prediction, const at::Tensor& t
 struct MulticlassPreprocessOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Dimension of the classes in the prediction. When absent: the dimension of size `num_classes` whose removal yields
-  /// the target's shape. If several fit: the last dimension if it is among them, otherwise dimension 1. Losses such as
-  /// CrossEntropyLoss always read dimension 1: set 1 for [N, classes, L] where L may equal `num_classes`.
+  /// the target's shape. If several fit: dimension 1, as CrossEntropyLoss reads. Set it for [N, L, classes] where L may
+  /// equal `num_classes`.
   std::optional<std::int64_t> class_dim = std::nullopt;
   bool probabilities = true;
   Scores scores = Scores::detect;

@@ -66,8 +66,8 @@ struct RankingOptions {
   std::optional<std::int64_t> num_labels = std::nullopt;
   Average average = Average::macro;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Dimension of the classes in the prediction; found from the shapes when absent. Set 1 for [N, classes, L] where L
-  /// may equal the number of classes: the last dimension would be used.
+  /// Dimension of the classes in the prediction; found from the shapes when absent. If several fit, dimension 1: set it
+  /// for [N, L, classes] where L may equal the number of classes.
   std::optional<std::int64_t> class_dim = std::nullopt;
   Scores scores = Scores::detect;
   std::optional<std::int64_t> thresholds = std::nullopt;
