@@ -153,8 +153,15 @@ std::vector<Option> options_of(const Config& config, int argc, const char* const
     const bool follows_switch = !out.empty() && !out.back().value && !argument.starts_with("-");
     check<ConfigError>(!follows_switch, "config.parse", "expected true or false for ",
                        quote(follows_switch ? out.back().key : argument), ", got ", quote(argument), " (command line)");
-    check<ConfigError>(argument.starts_with("--") && argument.size() > 2, "config.parse",
-                       "expected '--key value', got ", quote(argument), " (command line)");
+    if (!argument.starts_with("--") || argument.size() <= 2) {
+      const bool follows_list = !out.empty() && out.back().value && !argument.starts_with("--") &&
+                                find(config, out.back().key).kind == KeyInfo::Kind::list;
+      fail<ConfigError>(
+          "config.parse", "expected '--key value', got ", quote(argument),
+          follows_list ? concat("; write a list with commas: --", out.back().key, " ", *out.back().value, ",", argument)
+                       : std::string(),
+          " (command line)");
+    }
     const auto equals = argument.find('=');
     Option option{argument.substr(2, equals == std::string_view::npos ? equals : equals - 2), {}};
     if (equals != std::string_view::npos) {

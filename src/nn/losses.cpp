@@ -15,6 +15,7 @@
 
 #include <danling/config/fields.hpp>
 #include <danling/core/error.hpp>
+#include <danling/tensors/detail/describe.hpp>
 #include <danling/tensors/detail/loss_targets.hpp>
 
 namespace danling::inline v0::nn {
@@ -37,6 +38,12 @@ class ElementLoss final : public TargetLoss {
 
  private:
   at::Tensor values(const at::Tensor& prediction, const at::Tensor& target) const override {
+    // Broadcasting would compare each prediction with each target: [N, 1] and [N] give [N, N].
+    if (target.defined() && prediction.sizes() != target.sizes()) [[unlikely]] {
+      fail<DataError>("loss.compute", "expected a prediction and a target of the same shape, got [",
+                      join(prediction.sizes()), "] and [", join(target.sizes()), "]; ",
+                      danling::detail::shape_remedy(prediction, target));
+    }
     return function_(prediction, target.to(prediction.scalar_type()), at::Reduction::None);
   }
 

@@ -33,6 +33,7 @@ Optimizer::~Optimizer() = default;
 void Optimizer::step(double grad_divisor) {
   check_divisor(*this, grad_divisor);
   const at::NoGradGuard no_grad;
+  ++num_calls_;
   if (grad_divisor != 1.0) {
     detail::separate_gradients(groups_);
   }
@@ -50,6 +51,7 @@ at::Tensor Optimizer::step(const Closure& closure) {
     return loss;
   }
   const at::NoGradGuard no_grad;
+  ++num_calls_;
   return update_with_closure(closure);
 }
 
@@ -88,6 +90,7 @@ void Optimizer::step(const GradScale& scale) {
 void detail::step_on_device(Optimizer& optimizer, const GradScale& scale) {
   check_divisor(optimizer, scale.divisor);
   const at::NoGradGuard no_grad;
+  ++optimizer.num_calls_;
   separate_gradients(optimizer.groups_);
   optimizer.update_on_device(scale);
 }

@@ -1,6 +1,7 @@
 // Construction of a runner, its progress and its parallelism.
 #include <danling/runner/base_runner.hpp>
 
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -37,7 +38,8 @@ BaseRunner::~BaseRunner() {
   if (services_ != nullptr && services_->heartbeat != nullptr) {
     services_->heartbeat->close();  // its thread logs
   }
-  if (services_ != nullptr && phase_ != Phase::closed) {
+  // After an exception its error says enough, and a runner that only loads and infers has nothing to lose.
+  if (services_ != nullptr && phase_ != Phase::closed && recording_begun_ && std::uncaught_exceptions() == 0) {
     services_->logger.warning("a runner was destroyed without close(): its last checkpoints and logs may be missing");
   }
 }

@@ -169,6 +169,12 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
   if (runner_.config().evaluate_interval && splits.evaluate.empty() && runner_.warned_.insert("interval").second) {
     runner_.logger().warning("evaluate_interval has no effect without a split to evaluate");
   }
+  if (runner_.config().test_with == "best" && (runner_.test_splits().empty() || !runner_.score_split()) &&
+      runner_.warned_.insert("test_with").second) {
+    runner_.logger().warning(runner_.test_splits().empty()
+                                 ? "test_with: best has no effect without test_splits"
+                                 : "test_with: best has no effect without a split to evaluate, whose score it reads");
+  }
   if (std::isfinite(runner_.config().patience) && runner_.warned_.insert("patience").second) {
     if (runner_.is_step_mode() && !runner_.config().evaluate_interval) {
       runner_.logger().warning("patience has no effect by `steps` unless evaluate_interval is set");

@@ -1,12 +1,29 @@
 #include <danling/runner/criterion.hpp>
 
 #include <atomic>
+#include <exception>
 
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
+#include <danling/telemetry/logger.hpp>
 #include <danling/tensors/detail/describe.hpp>
 
 namespace danling::inline v0 {
+
+bool detail::warn_of_shapes(Logger& log, const at::Tensor& prediction, const at::Tensor& target) {
+  const auto is_plain = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_floating_point() && !tensor.is_nested();
+  };
+  if (!is_plain(prediction) || !is_plain(target) || prediction.numel() != target.numel() ||
+      prediction.sizes() == target.sizes()) {
+    return false;
+  }
+  log.warning(concat("criterion: the prediction has shape [", join(prediction.sizes()), "] and the target [",
+                     join(target.sizes()), "]; a loss of elements broadcasts them and compares each with each; ",
+                     shape_remedy(prediction, target)));
+  return true;
+}
 
 std::uint64_t CriterionHandle::next_version() {
   static std::atomic<std::uint64_t> last{0};
@@ -56,6 +73,23 @@ void CriterionHandle::fail_types(const std::type_info* takes_prediction, const s
       fits
           ? "model_target(batch), in the namespace of the batch's type, return what it takes"
           : "model_output(prediction) and model_target(batch), in the namespaces of their types, return what it takes");
+}
+
+void CriterionHandle::rethrow_error(const at::Tensor& prediction, const at::Tensor& target) {
+  if (target.defined() || !prediction.defined()) {
+    throw;
+  }
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string_view message = error.what_without_backtrace();
+    if (detail::is_of_undefined_tensor(message) || message.find("target") != std::string_view::npos) {
+      std::throw_with_nested(
+          DataError("[runner.criterion] expected a target in the batch, got none; return one from the dataset, set a "
+                    "criterion that does not read it, or override train_step and evaluate_step"));
+    }
+    throw;  // a criterion that reads no target may throw too
+  }
 }
 
 at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) {

@@ -106,6 +106,12 @@ std::vector<std::string> RunnerPlan::evaluate_splits() const {
 void RunnerPlan::check_split_names() const {
   std::vector<std::string> known;
   for (const auto& split : splits()) {
+    // Names are keys of `dataloader` and of results, columns, and parts of file names.
+    check<ConfigError>(!split.name.empty() && split.name.find_first_of("/\\") == std::string::npos &&
+                           split.name != ".." && split.name != ".",
+                       "runner.splits",
+                       "expected the name of a split, without slashes, neither empty nor '.' or '..', got ",
+                       quote(split.name), "; rename it in `datasets`");
     known.push_back(split.name);
   }
   const auto expect = [&](const std::string& name, std::string_view key) {
@@ -132,13 +138,23 @@ void RunnerPlan::check_split_names() const {
 
 void RunnerPlan::check_lengths() const {
   const std::int64_t shares = parallelism().data_share().size;
-  for (const auto& name : train_splits()) {
+  const auto expect_batches = [&](const std::string& name) {
     const auto length = split_length(name);
     check<ConfigError>(!length || *length > 0, "runner.build_dataloaders", "expected at least one batch in split ",
                        quote(name), ", got fewer records than ",
                        shares > 1 ? concat(shares, " x dataloader.batch_size (a batch of all processes)")
                                   : std::string("dataloader.batch_size"),
                        ", which drop_last leaves out; lower batch_size, or set dataloader.drop_last: false");
+  };
+  for (const auto& name : train_splits()) {
+    expect_batches(name);
+  }
+  for (const auto& names : {evaluate_splits(), test_splits()}) {
+    for (const auto& name : names) {
+      if (config().dataloader.for_split(name).drop_last.value_or(false)) {  // other splits may be empty
+        expect_batches(name);
+      }
+    }
   }
 }
 

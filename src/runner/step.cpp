@@ -6,6 +6,7 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/runner/torch_runner_base.hpp>
@@ -73,7 +74,9 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   check<StateError>(learner.name.empty() || step.names_model, "runner.backward",
                     "expected the name of a model, got none in a runner with only `models`; call backward(loss, name)");
   Windows(*this).begin(learner, step);
-  ++learner.backwards;
+  if (learner.backwards++ == 0 && step.number <= Windows::num_checked) [[unlikely]] {
+    Windows(*this).check_no_gradients(learner, step);
+  }
   double weight = learner.window.weight();
   if (weight == 0.0 && (is_single_process_ || !parallelism().needs_every_backward())) {
     return false;  // this micro-batch has no valid target
@@ -127,7 +130,17 @@ at::Tensor TorchRunnerBase::begin_manual_backward() {
   }
   {
     const detail::NamedRange range(profiled_, "danling.backward");
-    parallelism().backward(loss, learner.seed, learner.place, backward_options_);
+    try {
+      parallelism().backward(loss, learner.seed, learner.place, backward_options_);
+    } catch (const c10::Error&) {
+      if (loss.requires_grad()) {
+        throw;
+      }
+      fail<StateError>("runner.backward",
+                       "expected a loss that depends on a trainable parameter, got one without a gradient: all "
+                       "parameters are frozen, the prediction was detached or computed without gradients, or the loss "
+                       "was built from .item()");
+    }
   }
   if (learners_.size() > 1) [[unlikely]] {
     backward_options_.inputs.clear();

@@ -84,6 +84,10 @@ void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& sha
     } else if (dynamic_cast<const MetricError*>(&error) != nullptr) {
       throw_at<MetricError>(what, place);
     } else if (const auto* of_torch = dynamic_cast<const c10::Error*>(&error)) {
+      if (shapes.starts_with("input none") && detail::is_of_undefined_tensor(of_torch->what_without_backtrace())) {
+        throw_at<DataError>(
+            concat("[runner.", hook, "] expected an input in the batch, got none; set the batch's `input`"), place);
+      }
       throw_at<Error>(concat("[libtorch] ", sentence(of_torch->what_without_backtrace())), place);
     } else {
       throw_at<Error>(sentence(what), place);

@@ -23,6 +23,7 @@ template void BasicTorchRunner<Batch>::bind_typed_components();
 template void BasicTorchRunner<Batch>::convert(Batch&) const;
 template void BasicTorchRunner<Batch>::copy_to_device(Batch&) const;
 template void BasicTorchRunner<Batch>::run_teacher(Batch&) const;
+template void BasicTorchRunner<Batch>::compare_shapes(const at::Tensor&, const Batch&) const;
 template void BasicTorchRunner<Batch>::observe_batch_metrics(tape::Observer&, const Batch&) const;
 
 }  // namespace danling::inline v0

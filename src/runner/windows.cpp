@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/any.h>
+
 #include <danling/core/detail/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
@@ -48,6 +51,9 @@ void TorchRunnerBase::Windows::begin(Learner& learner, const OpenStep& step) {
   }
   learner.begun_in = step.number;
   learner.backwards = 0;
+  if (step.number <= num_checked) [[unlikely]] {
+    learner.calls_before = learner.optimizer->num_calls();
+  }
   const std::int64_t accum = learner.accum_steps;
   const std::int64_t index = accum <= 1 ? step.shard : step.position % accum;
   learner.place = {.index = index, .closes = accum <= 1 ? index + 1 >= step.shards : index + 1 >= accum || step.last};
@@ -60,6 +66,9 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
     ++runner_.state_.train.micro_step;
   }
   begin(learner, step);
+  if (step.number <= num_checked) [[unlikely]] {
+    check_optimizer(learner, step);
+  }
   if (learner.backwards == 0 && (step.steps == 1 || !learner.name.empty())) [[unlikely]] {
     require_gradients(learner);
   }
@@ -202,6 +211,35 @@ void TorchRunnerBase::Windows::drop() {
 void TorchRunnerBase::Windows::align() {
   if (const auto over = runner_.state_.train.micro_step % runner_.accum_span_; over != 0) {
     runner_.state_.train.micro_step += runner_.accum_span_ - over;
+  }
+}
+
+// `step()` would update a second time, with the same gradients.
+void TorchRunnerBase::Windows::check_optimizer(const Learner& learner, const OpenStep& step) const {
+  check<StateError>(step.repeat != nullptr || learner.optimizer->num_calls() == learner.calls_before, "runner.step",
+                    "expected no other update of the model in train_step before step(), got a call of "
+                    "optimizer->step(); remove it: step() calls the optimizer at the end of the accumulation window");
+}
+
+void TorchRunnerBase::Windows::check_no_gradients(const Learner& learner, const OpenStep& step) {
+  // Several models may share parameters; ranks, shards of a batch and recorded steps keep gradients of their own.
+  if (step.repeat != nullptr || learner.window.count() > 1 || runner_.learners_.size() > 1 ||
+      !runner_.is_single_process_ || runner_.computes_shards_ || runner_.tapes_ != nullptr) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto& group : learner.optimizer->param_groups()) {
+    for (const at::Tensor& param : group.params) {
+      const at::Tensor& grad = param.grad();
+      if (grad.defined() && grad.layout() == at::kStrided && grad.any().item<bool>()) {
+        if (runner_.warned_.insert("gradients").second) {
+          runner_.logger().warning(
+              "runner.backward: a parameter has a gradient before the first backward(loss) of an update, which adds to "
+              "it; if train_step also calls loss.backward(), remove that call");
+        }
+        return;
+      }
+    }
   }
 }
 

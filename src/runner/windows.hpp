@@ -11,6 +11,9 @@ namespace danling::inline v0 {
 /// pass closes all windows.
 class TorchRunnerBase::Windows {
  public:
+  /// Training steps of a process that are checked for updates and gradients besides those of the runner.
+  static constexpr std::int64_t num_checked = 2;
+
   explicit Windows(TorchRunnerBase& runner) : runner_(runner) {}
 
   /// @throws ConfigError for a name that is not trained
@@ -29,6 +32,8 @@ class TorchRunnerBase::Windows {
   double open_weight() const;
   /// Counts a short window at the end of the data as a whole one, so that the next pass begins a new window.
   void align();
+  /// Before the first backward pass of a window: warns of gradients, to which it would add.
+  void check_no_gradients(const Learner& learner, const OpenStep& step);
   /// Drops accumulated gradients after an exception.
   void drop();
 
@@ -36,6 +41,7 @@ class TorchRunnerBase::Windows {
   void close(Learner& learner, OpenStep& step);
   void update(Learner& learner, OpenStep& step, double own_weight);
   void require_gradients(const Learner& learner);
+  void check_optimizer(const Learner& learner, const OpenStep& step) const;
 
   TorchRunnerBase& runner_;
 };

@@ -39,6 +39,29 @@ std::string describe(const State& tree) {
   return parts.text();
 }
 
+std::string shape_remedy(const at::Tensor& prediction, const at::Tensor& target) {
+  const auto adds_one = [](at::IntArrayRef longer, at::IntArrayRef shorter) {
+    return longer.size() > 1 && longer.back() == 1 && longer.slice(0, longer.size() - 1) == shorter;
+  };
+  if (adds_one(prediction.sizes(), target.sizes())) {
+    return "use target.unsqueeze(-1) or prediction.squeeze(-1)";
+  }
+  if (adds_one(target.sizes(), prediction.sizes())) {
+    return "use target.squeeze(-1) or prediction.unsqueeze(-1)";
+  }
+  return prediction.numel() == target.numel() ? "use target.view_as(prediction)"
+                                              : "give the target the shape of the model's output";
+}
+
+bool is_of_undefined_tensor(std::string_view message) {
+  for (const std::string_view words : {"proper Tensor", "undefined", "Undefined", "input of size: [0]"}) {
+    if (message.find(words) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void PartsText::add(const std::string& name, const std::string& value) {
   constexpr std::size_t shown = 8;
   if (++count_ <= shown) {

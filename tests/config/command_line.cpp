@@ -120,6 +120,9 @@ TEST_CASE("parse: errors name the option and the command line", "[config]") {
         "[config.parse] expected a value after '--epochs', got none (command line)");
   CHECK(error_of_words({"train"}) == "[config.parse] expected '--key value', got 'train' (command line)");
   CHECK(error_of_words({"-e", "3"}) == "[config.parse] expected '--key value', got '-e' (command line)");
+  CHECK(error_of_words({"--sizes", "4", "5", "6"}) ==
+        "[config.parse] expected '--key value', got '5'; write a list with commas: --sizes 4,5 (command line)");
+  CHECK(error_of_words({"--epochs", "4", "5"}) == "[config.parse] expected '--key value', got '5' (command line)");
   CHECK(error_of_words({"--"}) == "[config.parse] expected '--key value', got '--' (command line)");
   CHECK(error_of_words({"--config"}) == "[config.parse] expected a file after '--config', got none (command line)");
   CHECK(error_of_words({"--later"}) ==

@@ -196,6 +196,22 @@ TEST_CASE("losses: the normalizer counts the targets of the mean", "[nn]") {
   CHECK_FALSE(nn::CrossEntropyLoss().normalizer(at::Tensor()));
 }
 
+TEST_CASE("losses: mse and l1 refuse a target of another shape, which would broadcast", "[nn]") {
+  for (const std::string type : {"mse", "l1"}) {
+    const auto loss = nn::losses().at(type)({});
+    const auto error_with = [&](at::IntArrayRef prediction, at::IntArrayRef target) {
+      return danling_test::error_of<DataError>([&] { (*loss)(at::zeros(prediction), at::zeros(target)); });
+    };
+    const std::string expected = "[loss.compute] expected a prediction and a target of the same shape, got ";
+    CHECK(error_with({4, 1}, {4}) == expected + "[4, 1] and [4]; use target.unsqueeze(-1) or prediction.squeeze(-1)");
+    CHECK(error_with({4}, {4, 1}) == expected + "[4] and [4, 1]; use target.squeeze(-1) or prediction.unsqueeze(-1)");
+    CHECK(error_with({4, 2}, {2, 4}) == expected + "[4, 2] and [2, 4]; use target.view_as(prediction)");
+    CHECK(error_with({4, 3}, {4, 1}) ==
+          expected + "[4, 3] and [4, 1]; give the target the shape of the model's output");
+    CHECK((*loss)(at::zeros({4, 1}), at::ones({4, 1})).item<double>() == 1.0);
+  }
+}
+
 TEST_CASE("losses: logits and targets that do not fit are refused", "[nn]") {
   CHECK(danling_test::error_of<DataError>([] {
           nn::FocalLoss({.class_weights = std::vector<double>{1, 2}})(at::zeros({2, 3}), at::zeros({2}, at::kLong));

@@ -155,5 +155,51 @@ TEST_CASE("score_name: names of metrics and losses give no warning", "[runner]")
   CHECK(warnings.empty());
 }
 
+TEST_CASE("splits: a split for evaluation or tests that drop_last leaves without a batch is an error", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.dataloader.drop_last = true;
+  if (GENERATE(false, true)) {
+    config.test_splits = std::vector<std::string>{"val"};
+  }
+  TinyRunner runner(config);
+  runner.datasets["val"] = Points{make_points(5, 1000), false};
+  CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
+        "[runner.build_dataloaders] expected at least one batch in split 'val', got fewer records than "
+        "dataloader.batch_size, which drop_last leaves out; lower batch_size, or set dataloader.drop_last: false");
+}
+
+TEST_CASE("splits: a name that is empty, has a slash or is of dots is an error", "[runner]") {
+  const Folder folder;
+  for (const std::string name : {"", "a/b", "../val", "..", "."}) {
+    TinyConfig config(folder);
+    config.epochs = 1;
+    TinyRunner runner(config);
+    runner.datasets[name] = Points{make_points(20, 1000), false};
+    CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
+          "[runner.splits] expected the name of a split, without slashes, neither empty nor '.' or '..', got '" + name +
+              "'; rename it in `datasets`");
+  }
+}
+
+TEST_CASE("splits: test_with: best without test_splits, or without an evaluation, is a warning", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.test_with = "best";
+  std::string reason = "without test_splits";
+  SECTION("without test_splits") {}
+  SECTION("without an evaluation") {
+    config.test_splits = std::vector<std::string>{"val"};
+    reason = "without a split to evaluate, whose score it reads";
+  }
+  TinyRunner runner(config);
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  runner.train();
+  CHECK(warnings == std::vector<std::string>{"test_with: best has no effect " + reason});
+}
+
 }  // namespace
 }  // namespace runner_test

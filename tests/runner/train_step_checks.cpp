@@ -234,6 +234,207 @@ TEST_CASE("train_step: a loss that does not depend on the optimizer's parameters
                  "zeroed?"));
 }
 
+/// A linear model with outputs [N, 1], over 16 records of these targets.
+struct Regression : dl::TorchRunner {
+  explicit Regression(const TinyConfig& config, const at::Tensor& target) : TorchRunner(config) {
+    model = torch::nn::Linear(2, 1);
+    criterion = torch::nn::MSELoss();
+    for (const char* split : {"train", "val"}) {
+      datasets[split] = dl::data::TensorDataset(torch::ones({16, 2}), target);
+    }
+  }
+  ~Regression() override { close(); }
+};
+
+TEST_CASE("train_step: a target of the prediction's size in another shape is one warning of a run", "[runner]") {
+  const Folder folder;
+  const auto warnings_with = [&](const at::Tensor& target, const auto& criterion) {
+    std::vector<std::string> out;
+    Regression runner(config_in(folder), target);
+    runner.criterion = criterion;
+    collect_warnings(runner, out);
+    runner.train();
+    return out;
+  };
+  const auto shapes = [](const at::Tensor& a, const at::Tensor& b) { return (a.reshape(-1) - b.reshape(-1)).mean(); };
+  CHECK(warnings_with(torch::ones({16}), shapes) ==
+        std::vector<std::string>{
+            "criterion: the prediction has shape [8, 1] and the target [8]; a loss of elements broadcasts them and "
+            "compares each with each; use target.unsqueeze(-1) or prediction.squeeze(-1)"});
+  CHECK(warnings_with(torch::ones({16, 1}), shapes).empty());
+  CHECK(warnings_with(torch::ones({16}, torch::kLong), shapes).empty());
+}
+
+TEST_CASE("TorchRunner: a warning about shapes is in the run's log, also from an evaluation", "[runner]") {
+  const Folder logged;
+  Regression first(config_in(logged), torch::ones({16}));
+  first.train();
+  const fs::path dir = first.workspace().dir();
+  CHECK(first.close());
+  CHECK(count(logs_of(dir), "criterion: the prediction has shape [8, 1] and the target [8]") == 1);
+
+  const Folder folder;
+  Regression runner(config_in(folder), torch::ones({16}));
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  runner.evaluate({"val"});
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], StartsWith("criterion: the prediction has shape [8, 1] and the target [8]"));
+  runner.train();
+  CHECK(warnings.size() == 1);
+}
+
+TEST_CASE("train_step: a batch without a target, which the criterion needs, is an error", "[runner]") {
+  struct Inputs {
+    std::int64_t size() const { return 16; }
+    dl::data::Sample get(std::int64_t) const { return {.input = torch::ones({2})}; }
+  };
+  const Folder folder;
+  const std::string expected =
+      "[runner.criterion] expected a target in the batch, got none; return one from the dataset, set a criterion that "
+      "does not read it, or override train_step and evaluate_step; in train_step of split 'train', epoch 1, step 1, "
+      "with input Float [8, 2] and target none";
+  Regression runner(config_in(folder), torch::ones({16, 1}));
+  runner.datasets["train"] = Inputs();
+  SECTION("with a loss of elements") {}
+  SECTION("with a loss of classes") { runner.criterion = torch::nn::CrossEntropyLoss(); }
+  SECTION("with a loss of danling") { runner.criterion = dl::nn::losses().at("mse")({}); }
+  CHECK(error_of<dl::DataError>([&] { runner.train(); }) == expected);
+}
+
+TEST_CASE("train_step: a criterion that reads no target needs none", "[runner]") {
+  struct Inputs {
+    std::int64_t size() const { return 16; }
+    dl::data::Sample get(std::int64_t) const { return {.input = torch::ones({2})}; }
+  };
+  const Folder folder;
+  Regression runner(config_in(folder), torch::ones({16, 1}));
+  runner.datasets["train"] = Inputs();
+  runner.criterion = [](const at::Tensor& prediction, const at::Tensor&) { return prediction.square().mean(); };
+  runner.train();
+  CHECK(runner.state().train.global_step == 4);
+}
+
+TEST_CASE("infer_on_batch: a batch without an input is an error", "[runner]") {
+  const Folder folder;
+  Regression runner(config_in(folder), torch::ones({16, 1}));
+  CHECK_THAT(error_of<dl::DataError>([&] { runner.infer_on_batch(dl::Batch()); }),
+             StartsWith("[runner.infer_step] expected an input in the batch, got none; set the batch's `input`"));
+}
+
+TEST_CASE("backward: a loss that depends on no trainable parameter is an error", "[runner]") {
+  struct Frozen : TinyRunner {
+    using TinyRunner::TinyRunner;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      const auto prediction = model(batch.input).detach();
+      const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
+      backward(loss);
+      step();
+      return {prediction, loss};
+    }
+  };
+  const Folder folder;
+  Frozen runner(config_in(folder));
+  CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
+             StartsWith("[runner.backward] expected a loss that depends on a trainable parameter, got one without a "
+                        "gradient: all parameters are frozen, the prediction was detached or computed without "
+                        "gradients, or the loss was built from .item(); in train_step of split 'train', epoch 1"));
+}
+
+/// A train_step with more calls than it needs.
+struct Repeating : TinyRunner {
+  using TinyRunner::TinyRunner;
+  bool steps_optimizer = false, calls_backward = false, keeps_zeros = false, clips_weights = false;
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    const auto prediction = model(batch.input);
+    const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
+    if (calls_backward) {
+      loss.backward({}, /*retain_graph=*/true);
+    }
+    if (keeps_zeros) {
+      loss.backward({}, /*retain_graph=*/true);
+      optimizer->zero_grad(/*set_to_none=*/false);
+    }
+    backward(loss);
+    if (steps_optimizer) {
+      optimizer->step();
+    }
+    update_metrics(prediction, batch.target);
+    step();
+    if (clips_weights) {
+      const at::NoGradGuard no_grad;
+      for (auto& [name, parameter] : model.named_parameters()) {
+        parameter.clamp_(-0.5, 0.5);
+      }
+    }
+    return {prediction, loss};
+  }
+};
+
+TEST_CASE("train_step: optimizer->step() before step() is an error", "[runner]") {
+  const Folder folder;
+  TinyConfig config = config_in(folder);
+  config.accum_steps = GENERATE(1, 2);
+  Repeating runner(config);
+  runner.steps_optimizer = true;
+  CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
+             StartsWith("[runner.step] expected no other update of the model in train_step before step(), got a call "
+                        "of optimizer->step(); remove it: step() calls the optimizer at the end of the accumulation "
+                        "window; in train_step of split 'train', epoch 1, step 1"));
+}
+
+TEST_CASE("train_step: gradients before the first backward(loss) are one warning", "[runner]") {
+  const Folder folder;
+  const auto warnings_with = [&](bool Repeating::* mistake, std::int64_t accum_steps) {
+    TinyConfig config = config_in(folder);
+    config.accum_steps = accum_steps;
+    std::vector<std::string> out;
+    Repeating runner(config);
+    runner.*mistake = true;
+    collect_warnings(runner, out);
+    runner.train();
+    return out;
+  };
+  for (const std::int64_t accum_steps : {1, 3}) {
+    CHECK(warnings_with(&Repeating::calls_backward, accum_steps) ==
+          std::vector<std::string>{"runner.backward: a parameter has a gradient before the first backward(loss) of an "
+                                   "update, which adds to it; if train_step also calls loss.backward(), remove that "
+                                   "call"});
+    CHECK(warnings_with(&Repeating::keeps_zeros, accum_steps).empty());
+    CHECK(warnings_with(&Repeating::clips_weights, accum_steps).empty());
+  }
+}
+
+TEST_CASE("TorchRunner: only a runner that has trained warns when it is destroyed without close()", "[runner]") {
+  struct Open : dl::TorchRunner {
+    explicit Open(const TinyConfig& config) : TorchRunner(config) {
+      model = make_tiny_net(config);
+      criterion = torch::nn::CrossEntropyLoss();
+      datasets["train"] = Points{make_points(config.records, 0), true};
+      datasets["val"] = Points{make_points(20, 1000), false};
+    }
+  };
+  std::vector<std::string> warnings;
+  const auto destroy_after = [&](const std::function<void(Open&)>& work) {
+    const Folder folder;
+    warnings.clear();
+    Open runner(config_in(folder));
+    collect_warnings(runner, warnings);
+    work(runner);
+  };
+  destroy_after([](Open& runner) { runner.infer("val"); });
+  CHECK(warnings.empty());
+  CHECK_THROWS_AS(destroy_after([](Open& runner) {
+                    runner.train();
+                    throw std::runtime_error("later");
+                  }),
+                  std::runtime_error);
+  CHECK(warnings.empty());
+  destroy_after([](Open& runner) { runner.train(); });
+  CHECK(warnings == std::vector<std::string>{
+                        "a runner was destroyed without close(): its last checkpoints and logs may be missing"});
+}
+
 TEST_CASE("train: a dataset that is set after initialize() is an error", "[runner]") {
   const Folder folder;
   TinyRunner runner(config_in(folder));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -88,6 +89,9 @@ class Optimizer {
   /// bucket).
   void zero_grad(bool set_to_none = true);
 
+  /// Number of calls of step() in this process, including updates that a flag on a device skips.
+  std::int64_t num_calls() const { return num_calls_; }
+
   /// State in the layout of Python's torch.optim:
   /// {"state": {0: {...}}, "param_groups": [{"lr": ..., "params": [0, 1]}]}. Shares tensors with the optimizer.
   virtual State state_dict() const = 0;
@@ -125,6 +129,8 @@ class Optimizer {
 
  private:
   friend void detail::step_on_device(Optimizer& optimizer, const GradScale& scale);
+
+  std::int64_t num_calls_ = 0;
 };
 
 /// All defined gradients, in the order of the parameters.

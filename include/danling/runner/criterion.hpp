@@ -19,6 +19,8 @@
 
 namespace danling::inline v0 {
 
+class Logger;
+
 namespace detail {
 
 template <class M>
@@ -37,6 +39,10 @@ concept LossCallable = std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&, 
 template <class T>
 concept TypedLoss = TypedForward<T> && std::same_as<Output<T>, at::Tensor> && std::tuple_size_v<Parameters<T>> == 2 &&
                     !tensors_only<Parameters<T>>;
+
+/// Logs a warning if prediction and target are floating-point tensors of as many elements in different shapes.
+/// @return true if it logged
+bool warn_of_shapes(Logger& log, const at::Tensor& prediction, const at::Tensor& target);
 
 }  // namespace detail
 
@@ -59,7 +65,11 @@ class CriterionHandle {
     detail::check<StateError>(
         static_cast<bool>(function_), "runner.criterion",
         "expected a criterion, got none; assign `criterion`, or override train_step and evaluate_step");
-    return function_(prediction, target);
+    try {
+      return function_(prediction, target);
+    } catch (...) {
+      rethrow_error(prediction, target);
+    }
   }
 
   /// The loss of a prediction or target of another type, or with the batch as target, if the criterion takes these
@@ -165,6 +175,8 @@ class CriterionHandle {
     losses_ = std::move(losses);
   }
   static std::uint64_t next_version();
+  /// Rethrows the current exception; LibTorch's of an undefined target becomes a DataError.
+  [[noreturn]] static void rethrow_error(const at::Tensor& prediction, const at::Tensor& target);
   [[noreturn]] static at::Tensor no_prediction(const at::Tensor& prediction, const at::Tensor& target);
 
   template <class Impl>

@@ -42,7 +42,8 @@ struct Learner {
   // Written by the loops.
   std::int64_t begun_in = -1;  ///< number of the last training step whose micro-batch the window has counted
   WindowPlace place = {};
-  std::int64_t backwards = 0;  ///< calls of backward() in this micro-batch
+  std::int64_t backwards = 0;     ///< calls of backward() in this micro-batch
+  std::int64_t calls_before = 0;  ///< calls of the optimizer when one of the first micro-batches began
   at::Tensor seed = {};  ///< gradient that backward starts from: the weight of the micro-batch times the loss scale
   double seed_weight = 0.0;
   at::Tensor seed_scale = {};

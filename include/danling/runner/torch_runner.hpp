@@ -283,6 +283,9 @@ class BasicTorchRunner : public TorchRunnerBase {
         }
       }
       if constexpr (HasModelTarget<B>) {
+        if (shape_log_ != nullptr) [[unlikely]] {
+          compare_shapes(prediction, batch);
+        }
         return criterion(prediction, model_target(std::as_const(batch)));
       } else {
         detail::fail<DataError>("runner.step",
@@ -337,6 +340,7 @@ class BasicTorchRunner : public TorchRunnerBase {
   void convert(B& batch) const;
   void copy_to_device(B& batch) const;
   void run_teacher(B& batch) const;
+  void compare_shapes(const P& prediction, const B& batch) const;
   void observe_batch_metrics(tape::Observer& observer, const B& batch) const;
 
   void update_batch_metrics(const B& batch) const {
@@ -363,6 +367,8 @@ class BasicTorchRunner : public TorchRunnerBase {
   mutable detail::StepBatch<B> step_batch_;  // of the step in progress
   BatchMetrics<B>* batch_metrics_ = nullptr;
   BatchLosses<B>* batch_losses_ = nullptr;
+  mutable Logger* shape_log_ = nullptr;  // for compare_shapes: set in the first batch of a pass
+  mutable bool warned_of_shapes_ = false;
 };
 
 /// The runner of most programs, over the default `Batch` of tensors. A program derives from it, sets `model`,

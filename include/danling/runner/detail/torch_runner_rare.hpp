@@ -92,6 +92,7 @@ template <class B, class P>
 void BasicTorchRunner<B, P>::bind_typed_components() {
   batch_metrics_ = dynamic_cast<BatchMetrics<B>*>(active_metrics());
   batch_losses_ = dynamic_cast<BatchLosses<B>*>(criterion.losses().get());
+  shape_log_ = warned_of_shapes_ ? nullptr : &logger();
 }
 
 template <class B, class P>
@@ -115,6 +116,16 @@ void BasicTorchRunner<B, P>::run_teacher(B& batch) const {
     detail::fail<StateError>("runner.distill",
                              "expected a prediction with a tensor, the logits, got one without; declare "
                              "model_output(prediction) in the namespace of its type");
+  }
+}
+
+// A loss of [N, 1] and [N] would broadcast to [N, N], and train without an error.
+template <class B, class P>
+void BasicTorchRunner<B, P>::compare_shapes(const P& prediction, const B& batch) const {
+  Logger* const log = std::exchange(shape_log_, nullptr);
+  if constexpr (detail::TensorLike<P> && detail::HasTensorTarget<B>) {
+    const at::Tensor& target = detail::target_tensor(batch);
+    warned_of_shapes_ = detail::warn_of_shapes(*log, prediction, target);
   }
 }
 
@@ -143,6 +154,7 @@ extern template void BasicTorchRunner<Batch>::bind_typed_components();
 extern template void BasicTorchRunner<Batch>::convert(Batch&) const;
 extern template void BasicTorchRunner<Batch>::copy_to_device(Batch&) const;
 extern template void BasicTorchRunner<Batch>::run_teacher(Batch&) const;
+extern template void BasicTorchRunner<Batch>::compare_shapes(const at::Tensor&, const Batch&) const;
 extern template void BasicTorchRunner<Batch>::observe_batch_metrics(tape::Observer&, const Batch&) const;
 
 }  // namespace danling::inline v0

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <typeinfo>
 
@@ -22,6 +23,12 @@ std::string name_of(const std::type_info& type);
 std::string describe(const at::Tensor& tensor);
 /// A map as "{left: Float [8, 4], right: …}", a list as "[Float [8, 4], …]", other values by their kind.
 std::string describe(const State& tree);
+
+/// Returns the advice for a prediction and a target that should have one shape: "use target.unsqueeze(-1) or …".
+std::string shape_remedy(const at::Tensor& prediction, const at::Tensor& target);
+
+/// Returns true if a message of LibTorch is about an undefined tensor.
+bool is_of_undefined_tensor(std::string_view message);
 
 /// Builds the text for a container: its first parts, then how many more it has.
 class PartsText {
