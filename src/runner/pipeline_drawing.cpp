@@ -2,6 +2,7 @@
 #include <danling/core/error.hpp>
 #include <danling/runner/parallel_parts.hpp>
 #include <danling/runner/torch_runner_base.hpp>
+#include <danling/telemetry/logger.hpp>
 
 namespace danling::inline v0::detail {
 
