@@ -8,7 +8,6 @@
 #include <danling/tape/observer.hpp>
 
 #include <distributed/reducer_impl.hpp>
-#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -248,7 +247,8 @@ std::vector<at::Tensor> Reducer::Impl::take_late() {
 
 void Reducer::Impl::add_late(std::vector<at::Tensor> late) {
   for (std::size_t index = 0; index < params_.size(); ++index) {
-    at::Tensor sum = late[index].defined() ? tensors::raw(late[index]) : at::zeros_like(params_[index].view);
+    at::Tensor sum = late[index].defined() ? late[index].resolve_conj().resolve_neg().contiguous()
+                                           : at::zeros_like(params_[index].view);
     at::Tensor numbers = sum.is_complex() ? at::view_as_real(sum) : sum;
     group_.all_reduce(numbers);
     params_[index].view.add_(sum);

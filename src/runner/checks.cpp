@@ -169,6 +169,17 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
   if (runner_.config().evaluate_interval && splits.evaluate.empty() && runner_.warned_.insert("interval").second) {
     runner_.logger().warning("evaluate_interval has no effect without a split to evaluate");
   }
+  for (const auto& names : {runner_.evaluate_splits(), runner_.test_splits()}) {
+    for (const auto& name : names) {
+      if (runner_.config().dataloader.for_split(name).drop_last.value_or(false) && runner_.split_length(name) == 0 &&
+          runner_.warned_.insert(concat("empty ", name)).second) {
+        runner_.logger().warning(
+            concat("split ", quote(name),
+                   " has no batch: it has fewer records than a batch of all processes, and "
+                   "drop_last leaves them out; lower batch_size, or set dataloader.drop_last: false"));
+      }
+    }
+  }
   if (runner_.config().test_with == "best" && (runner_.test_splits().empty() || !runner_.score_split()) &&
       runner_.warned_.insert("test_with").second) {
     runner_.logger().warning(runner_.test_splits().empty()

@@ -138,23 +138,13 @@ void RunnerPlan::check_split_names() const {
 
 void RunnerPlan::check_lengths() const {
   const std::int64_t shares = parallelism().data_share().size;
-  const auto expect_batches = [&](const std::string& name) {
+  for (const auto& name : train_splits()) {
     const auto length = split_length(name);
     check<ConfigError>(!length || *length > 0, "runner.build_dataloaders", "expected at least one batch in split ",
                        quote(name), ", got fewer records than ",
                        shares > 1 ? concat(shares, " x dataloader.batch_size (a batch of all processes)")
                                   : std::string("dataloader.batch_size"),
                        ", which drop_last leaves out; lower batch_size, or set dataloader.drop_last: false");
-  };
-  for (const auto& name : train_splits()) {
-    expect_batches(name);
-  }
-  for (const auto& names : {evaluate_splits(), test_splits()}) {
-    for (const auto& name : names) {
-      if (config().dataloader.for_split(name).drop_last.value_or(false)) {  // other splits may be empty
-        expect_batches(name);
-      }
-    }
   }
 }
 

@@ -54,7 +54,8 @@ class CriterionHandle {
 
   template <class T>
     requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>)
-  CriterionHandle(T&& criterion) : version_(next_version()) {  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
+  CriterionHandle(T&& criterion) : version_(next_version()) {
     assign(std::forward<T>(criterion));
   }
 

@@ -20,8 +20,8 @@ class MetricsHandle {
 
   template <class M>
     requires std::derived_from<std::remove_cvref_t<M>, MetricsBase>
-  MetricsHandle(M&& metrics)  // NOLINT(google-explicit-constructor)
-      : metrics_(std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(metrics))) {}
+  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
+  MetricsHandle(M&& metrics) : metrics_(std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(metrics))) {}
   template <std::derived_from<MetricsBase> M>
   MetricsHandle(std::shared_ptr<M> metrics) : metrics_(std::move(metrics)) {}  // NOLINT(google-explicit-constructor)
 

@@ -140,7 +140,8 @@ class ModelHandle {
 
   template <class T>
     requires(!std::same_as<std::remove_cvref_t<T>, ModelHandle>)
-  ModelHandle(T&& model) {  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
+  ModelHandle(T&& model) {
     assign(std::forward<T>(model));
   }
 
