@@ -15,13 +15,13 @@ endif()
 set_property(GLOBAL PROPERTY danling_objects "")
 set_property(GLOBAL PROPERTY danling_links "")
 
-# danling_module(<name> [TORCH] [STEP] [COLD] [LINK <library>...] [HEADERS <library>...] [DEFINES <definition>...]
+# danling_module(<name> [TORCH] [STEP] [LINK <library>...] [HEADERS <library>...] [DEFINES <definition>...]
 #   [EXCLUDE <source>...]): EXCLUDE lists sources, relative to the module, that this build leaves out.
 function(danling_module name)
   if(DANLING_MODULES AND NOT name IN_LIST DANLING_MODULES)
     return()
   endif()
-  cmake_parse_arguments(arg "TORCH;STEP;COLD" "" "LINK;HEADERS;DEFINES;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;STEP" "" "LINK;HEADERS;DEFINES;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
   foreach(source IN LISTS arg_EXCLUDE)
     list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/${name}/${source}")
@@ -36,9 +36,6 @@ function(danling_module name)
   target_compile_definitions(danling_${name} PRIVATE DANLING_SOURCES ${arg_DEFINES})
   # Allows g++ to inline functions of the shared library, since no program replaces single ones.
   target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
-  if(arg_COLD)
-    target_compile_options(danling_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
-  endif()
   if(arg_TORCH)
     target_link_libraries(danling_${name} PRIVATE torch)
     if(DANLING_PRECOMPILE AND NOT arg_STEP)  # it reorders functions, and g++ then inlines others

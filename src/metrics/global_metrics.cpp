@@ -114,7 +114,11 @@ void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
   detail::SumsByKey batch;
   batch.reserve(impl_->sums.size());
   for (const auto& which : impl_->sums) {
-    batch.push_back(detail::in_metric(impl_->name_with(*which), [&] { return which->of_batch(preds, targets); }));
+    try {
+      batch.push_back(which->of_batch(preds, targets));
+    } catch (...) {
+      detail::rethrow_from_metric(impl_->name_with(*which));  // found only now: this is the path of a step
+    }
   }
   detail::RowCount rows = impl_->count_rows(targets);
 

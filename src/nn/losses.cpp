@@ -17,6 +17,7 @@
 #include <danling/core/error.hpp>
 #include <danling/tensors/detail/describe.hpp>
 #include <danling/tensors/detail/loss_targets.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 namespace danling::inline v0::nn {
 namespace {
@@ -38,8 +39,10 @@ class ElementLoss final : public TargetLoss {
 
  private:
   at::Tensor values(const at::Tensor& prediction, const at::Tensor& target) const override {
-    // Broadcasting would compare each prediction with each target: [N, 1] and [N] give [N, N].
-    if (target.defined() && prediction.sizes() != target.sizes()) [[unlikely]] {
+    // Broadcasting would compare each prediction with each target: [N, 1] and [N] give [N, N]. Nested tensors check the
+    // lengths of their elements.
+    if (target.defined() && prediction.sizes() != target.sizes() && !NestedTensor::is_nested(prediction) &&
+        !NestedTensor::is_nested(target)) [[unlikely]] {
       fail<DataError>("loss.compute", "expected a prediction and a target of the same shape, got [",
                       join(prediction.sizes()), "] and [", join(target.sizes()), "]; ",
                       danling::detail::shape_remedy(prediction, target));

@@ -18,6 +18,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <danling/nn/distillation.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 #include <support/error.hpp>
 
@@ -209,6 +210,8 @@ TEST_CASE("losses: mse and l1 refuse a target of another shape, which would broa
     CHECK(error_with({4, 3}, {4, 1}) ==
           expected + "[4, 3] and [4, 1]; give the target the shape of the model's output");
     CHECK((*loss)(at::zeros({4, 1}), at::ones({4, 1})).item<double>() == 1.0);
+    const danling::NestedTensor sequences({at::zeros({2}), at::zeros({3})});
+    CHECK((*loss)(sequences, at::ones({2, 3})).item<double>() == 1.0);
   }
 }
 
