@@ -62,6 +62,9 @@ class Sharing {
     if (!grad.defined() || !grad.has_storage()) {
       return;
     }
+    if (grad.is_neg() || grad.is_conj()) [[unlikely]] {  // kernels over lists refuse to change them
+      grad = grad.detach().resolve_conj().resolve_neg();
+    }
     if (at::has_internal_overlap(grad) == at::MemOverlap::Yes) [[unlikely]] {
       grad = grad.detach().clone(at::MemoryFormat::Contiguous);
     } else if (grad.use_count() > 1 || grad.storage().use_count() > 1) [[unlikely]] {

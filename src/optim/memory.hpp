@@ -14,8 +14,8 @@ namespace danling::inline v0::optim::detail {
 std::vector<std::size_t> find_overlapping(at::TensorList tensors);
 
 /// Separates gradients that share memory, so that in-place changes apply once: autograd lets `a` and `b` share it for a
-/// loss of `a.view(shape) + b.view(shape)`, and a program may assign a broadcast gradient. Checks each gradient, copies
-/// only those that share memory.
+/// loss of `a.view(shape) + b.view(shape)`, and a program may assign a broadcast gradient. Also applies pending
+/// negations and conjugations. Checks each gradient, copies only these and those that share memory.
 void separate_gradients(const std::vector<at::Tensor>& params);
 void separate_gradients(const std::vector<ParamGroup>& groups);
 

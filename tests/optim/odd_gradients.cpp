@@ -11,10 +11,14 @@
 #include <ATen/ops/imag.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/optim/sgd.h>
 
 #include <danling/optim/averaging.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/clip.hpp>
+#include <danling/optim/grad_scaler.hpp>
+#include <danling/optim/torch_adapter.hpp>
 
 #include <support/error.hpp>
 
@@ -61,6 +65,42 @@ TEST_CASE("optimizers: a gradient with a pending negation moves a parameter as i
       CHECK(of_strided[i] == Approx(expected[i]).epsilon(1e-5));
     }
   }
+}
+
+// LibTorch's kernels over lists refuse to change such gradients: "fallback doesn't currently support mutable
+// TensorLists".
+TEST_CASE("clipping, unscaling, a divisor: gradients with a pending negation or conjugation have their values",
+          "[optim]") {
+  const at::Tensor values = at::tensor({-3.0F, 4.0F});
+  const auto params_with = [&](const at::Tensor& grad) {
+    const at::Tensor param = at::zeros_like(grad).set_requires_grad(true);
+    param.mutable_grad() = grad;
+    return std::vector{param};
+  };
+  const auto negated = [&] { return params_with(at::_neg_view(-values)); };
+  const auto conjugated = [&] { return params_with(at::complex(values, -values).conj()); };
+  const auto check = [](const std::vector<at::Tensor>& params, const at::Tensor& expected) {
+    CHECK(at::allclose(params[0].grad(), expected));
+  };
+
+  auto params = negated();
+  CHECK(optim::clip_grad_norm(params, 1.0).item<double>() == Approx(5));
+  check(params, values / 5);
+  params = negated();
+  optim::clip_grad_value(params, 3.5);
+  check(params, at::tensor({-3.0F, 3.5F}));
+  params = negated();
+  optim::GradScaler scaler(at::kCPU, {.init_scale = 4});
+  CHECK(scaler.unscale(params).item<float>() == 0.0F);
+  check(params, values / 4);
+
+  params = conjugated();
+  CHECK(optim::clip_grad_norm(params, 1.0).item<double>() == Approx(5 * std::sqrt(2.0)));
+  check(params, at::complex(values, values) / (5 * std::sqrt(2.0)));
+
+  params = negated();
+  optim::adapt_torch_optimizer(std::make_shared<torch::optim::SGD>(params, torch::optim::SGDOptions(1.0)))->step(2.0);
+  CHECK(at::allclose(params[0], values / -2));
 }
 
 TEST_CASE("optimizers: without weight decay, an infinite parameter with a zero gradient stays", "[optim]") {

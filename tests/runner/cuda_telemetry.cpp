@@ -2,13 +2,9 @@
 #include <memory>
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/util/Exception.h>
-#if __has_include(<cuda_runtime_api.h>) && __has_include(<c10/cuda/impl/cuda_cmake_macros.h>)
-#include <c10/cuda/CUDAFunctions.h>
-#define DANLING_TEST_COUNTS_WAITS 1
-#endif
 
 #include "cuda_runner.hpp"
+#include "cuda_waits.hpp"
 #include "nn/flop_counter.hpp"
 
 namespace runner_test {
@@ -92,25 +88,7 @@ TEST_CASE("performance on a GPU: operations are counted as on the host, also of 
 
 #ifdef DANLING_TEST_COUNTS_WAITS
 
-/// Counts how often this thread waits for a device while it lives.
-class Waits {
- public:
-  Waits() : guard_(&handler_) { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN); }
-  ~Waits() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }
-  Waits(const Waits&) = delete;
-  Waits& operator=(const Waits&) = delete;
-  std::int64_t count() const { return handler_.count; }
-
- private:
-  struct Handler : c10::WarningHandler {
-    void process(const c10::Warning& warning) override {
-      count += warning.msg().find("synchronizing CUDA") != std::string::npos ? 1 : 0;
-    }
-    std::int64_t count = 0;
-  };
-  Handler handler_;
-  c10::WarningUtils::WarningHandlerGuard guard_;
-};
+using on_cuda::Waits;
 
 TEST_CASE("sinks on a GPU: the training thread waits for the device no more often with them", "[runner][cuda]") {
   if (!has_cuda_device()) {
