@@ -20,6 +20,27 @@ bool owns_its_memory(const at::Tensor& tensor) {
          tensor.storage().nbytes() == tensor.nbytes();
 }
 
+// LibTorch 2.11 cannot take back the error of a storage. There freed parameters have no error, only no memory.
+template <class Storage>
+concept TakesBackErrors = requires(Storage& storage) { storage.clear_data_ptr_access_error_msg_(); };
+
+template <class Storage>
+void set_memory(Storage& storage, c10::DataPtr memory) {
+  if constexpr (TakesBackErrors<Storage>) {
+    storage.clear_data_ptr_access_error_msg_();
+  }
+  storage.set_data_ptr_noswap(std::move(memory));
+}
+
+/// Makes reads of the memory fail with `error`.
+template <class Storage>
+void free_memory(Storage& storage, at::Device device, const std::string& error) {
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, device));
+  if constexpr (TakesBackErrors<Storage>) {
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(error);
+  }
+}
+
 }  // namespace
 
 ShardUnit::ShardUnit(std::string name, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
@@ -110,9 +131,7 @@ void ShardUnit::allocate() {
 
 void ShardUnit::allocate(const std::function<c10::DataPtr(std::size_t index)>& memory_of) {
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    c10::StorageImpl* storage = parameters_[index].whole.storage().unsafeGetStorageImpl();
-    storage->clear_data_ptr_access_error_msg_();
-    storage->set_data_ptr_noswap(memory_of(index));
+    set_memory(*parameters_[index].whole.storage().unsafeGetStorageImpl(), memory_of(index));
   }
   is_whole_ = true;
 }
@@ -123,9 +142,8 @@ void ShardUnit::release() {
   }
   is_whole_ = false;
   for (ShardedParameter& parameter : parameters_) {
-    c10::StorageImpl* storage = parameter.whole.storage().unsafeGetStorageImpl();
-    storage->set_data_ptr_noswap(c10::DataPtr(nullptr, parameter.whole.device()));
-    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+    free_memory(
+        *parameter.whole.storage().unsafeGetStorageImpl(), parameter.whole.device(),
         concat("[parallel.fsdp] expected memory of a sharded parameter to be read while its unit is whole, got ",
                quote(parameter.name),
                " after its unit was freed; use the parameter itself, not a tensor that shares its memory"));

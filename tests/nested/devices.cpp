@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
+#include <danling/runner/precision.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
 #include <nested/device_layers.hpp>
@@ -227,11 +227,11 @@ TEST_CASE("NestedTensor on CUDA: autocast computes in half precision, with float
   torch::nn::Linear model(8, 8);
   model->to(torch::kCUDA);
   const NestedTensor x({values_of({3, 8}), values_of({5, 8})}, {.device = torch::kCUDA});
-  at::autocast::set_autocast_enabled(at::kCUDA, true);
-  const NestedTensor out(model->forward(x));
-  const NestedTensor attended(torch::scaled_dot_product_attention(out, out, out));
-  at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCUDA, false);
+  const auto [out, attended] = [&] {
+    const danling::PrecisionContext half(at::kCUDA, at::kHalf);
+    const NestedTensor hidden(model->forward(x));
+    return std::pair(hidden, NestedTensor(torch::scaled_dot_product_attention(hidden, hidden, hidden)));
+  }();
   CHECK(out.scalar_type() == torch::kHalf);
   CHECK(attended.scalar_type() == torch::kHalf);
   CHECK(torch::allclose(out.concat().to(torch::kFloat), model->forward(x.concat()), 1e-2, 1e-2));

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
+#include <danling/runner/precision.hpp>
 
 #include <nested/called_operators.hpp>
 #include <nested/element_checks.hpp>
@@ -240,6 +240,25 @@ TEST_CASE("fused attention: weights are computed when they are read", "[nested][
   }
 }
 
+// Autocast on CUDA adds the type to the sum; with dropout, weights that it read would be an error.
+TEST_CASE("fused attention: a mean of weights over heads in another type is computed when it is read",
+          "[nested][fused]") {
+  torch::manual_seed(62);
+  const NestedTensor x(leaves_of({40, 40, 17, 17}, 16));
+  const CalledOperators called;
+  const Tensor weights = torch::bmm(x, x.transpose(1, 2)).softmax(-1);
+  const Tensor mean = weights.view({2, 2, 40, 40}).sum({1}, /*keepdim=*/false, torch::kFloat64) / 2;
+  CHECK(mean.scalar_type() == torch::kFloat64);
+  CHECK_FALSE(called.contain("aten::_softmax"));
+  const auto expected = [&](std::int64_t i) {
+    const auto of = [&](std::int64_t at) { return torch::mm(x[at], x[at].t()).softmax(-1).to(torch::kFloat64); };
+    return (of(2 * i) + of(2 * i + 1)) / 2;
+  };
+  for (std::int64_t i = 0; i < 2; ++i) {
+    CHECK(torch::allclose(NestedTensor(mean)[i], expected(i), 1e-5, 1e-6));
+  }
+}
+
 TEST_CASE("fused attention: what makes no fused kernel is computed from scores", "[nested][fused]") {
   torch::manual_seed(59);
   struct Use {
@@ -302,12 +321,8 @@ TEST_CASE("fused attention: under autocast on the CPU", "[nested][fused]") {
   torch::manual_seed(60);
   torch::nn::MultiheadAttention attention(torch::nn::MultiheadAttentionOptions(16, 2));
   const auto attend = [&](const Tensor& x) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    const auto [out, weights] = attention->forward(x, x, x);
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    return std::pair(out, weights);
+    const danling::PrecisionContext bf16(at::kCPU, at::kBFloat16);
+    return attention->forward(x, x, x);
   };
   const CalledOperators called;
   const Elements elements = leaves_of({40, 17}, 16);

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
+#include <danling/runner/precision.hpp>
 
 #include <nested/called_operators.hpp>
 #include <nested/element_checks.hpp>
@@ -255,11 +255,10 @@ TEST_CASE("fused attention on CUDA: under autocast", "[nested][fused][cuda]") {
     const Elements parts = tokens({40, 17, 130}, 32, options);
     const NestedTensor x(parts, sequences_first);
     const CalledOperators called;
-    at::autocast::set_autocast_enabled(at::kCUDA, true);
-    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-    const auto [out, weights] = attention->forward(x, x, x);
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCUDA, false);
+    const auto [out, weights] = [&] {
+      const danling::PrecisionContext bf16(at::kCUDA, at::kBFloat16);
+      return attention->forward(x, x, x);
+    }();
     CHECK(called.contain("aten::_flash_attention_forward"));
     CHECK(out.scalar_type() == torch::kBFloat16);
     CHECK(weights.scalar_type() == torch::kFloat);

@@ -4,12 +4,12 @@
 #include <functional>
 #include <vector>
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
 #include <danling/nn/recompute.hpp>
+#include <danling/runner/precision.hpp>
 
 #include <nested/element_checks.hpp>
 
@@ -81,30 +81,24 @@ TEST_CASE("TorchScript: an operator that is refused is refused there too", "[nes
                     ContainsSubstring("[nested_tensor.linalg_inv] expected an operator that has a meaning"));
 }
 
+/// Results under autocast to bfloat16 on the CPU.
+template <class Function>
+auto cast_automatically(const Function& function) {
+  const danling::PrecisionContext bf16(at::kCPU, at::kBFloat16);
+  return function();
+}
+
 TEST_CASE("autocast: a linear layer computes in bfloat16, and its gradients are float32", "[nested][script]") {
   torch::manual_seed(42);
   torch::nn::Linear model(4, 3);
   const Elements elements = script_elements();
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  const NestedTensor out(model->forward(NestedTensor(elements)));
-  const Tensor expected = model->forward(torch::cat(elements));
-  at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  const auto [out, expected] = cast_automatically([&] {
+    return std::pair(NestedTensor(model->forward(NestedTensor(elements))), model->forward(torch::cat(elements)));
+  });
   CHECK(out.scalar_type() == torch::kBFloat16);
   CHECK(torch::allclose(out.concat(), expected, 2e-2, 2e-2));
   out.concat().to(torch::kFloat32).sum().backward();
   CHECK(model->weight.grad().scalar_type() == torch::kFloat32);
-}
-
-/// Results under autocast to bfloat16 on the CPU.
-template <class Function>
-auto cast_automatically(const Function& function) {
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  const auto out = function();
-  at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, false);
-  return out;
 }
 
 TEST_CASE("autocast: operators of nested tensors alone have the types that those of each element have",

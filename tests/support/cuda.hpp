@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/util/Logging.h>  // before Catch: defines CHECK too
 
 #include <support/catch.hpp>
 

@@ -59,6 +59,9 @@ class DeferredCall {
                       std::move(structure)));
     return true;
   }
+  caffe2::TypeMeta dtype_or_own(const c10::IValue& dtype) const {
+    return dtype.isNone() ? self_.dtype() : c10::scalarTypeToTypeMeta(dtype.toScalarType());
+  }
   bool defer_alike(caffe2::TypeMeta dtype, AttentionScores attention) {
     return defer(impl_.structure(), deferred_->shape().sizes, dtype, std::move(attention));
   }
@@ -72,8 +75,7 @@ class DeferredCall {
     AttentionScores scores = *attention_;
     scores.normalized = true;
     return (dtype.isNone() || at::isFloatingType(dtype.toScalarType())) &&
-           defer_alike(dtype.isNone() ? self_.dtype() : c10::scalarTypeToTypeMeta(dtype.toScalarType()),
-                       std::move(scores));
+           defer_alike(dtype_or_own(dtype), std::move(scores));
   }
 
   bool dropout() {
@@ -201,14 +203,15 @@ class DeferredCall {
 
   bool sum_over_heads() {
     const Structure& own = impl_.structure();
-    if (!call_["dtype"].isNone() || call_.boolean("keepdim") || rank() != 3 ||
+    const c10::IValue& dtype = call_["dtype"];  // autocast on CUDA asks for float32
+    if ((!dtype.isNone() && !at::isFloatingType(dtype.toScalarType())) || call_.boolean("keepdim") || rank() != 3 ||
         own.ragged_dims != c10::DimVector{1, 2} || !own.batch_first ||
         call_.integers("dim") != std::vector<std::int64_t>{1}) {
       return false;
     }
     Structure structure = own;
     structure.ragged_dims = {0, 1};
-    return defer(structure, {structure.ragged->rows()}, self_.dtype(), {});
+    return defer(structure, {structure.ragged->rows()}, dtype_or_own(dtype), {});
   }
 
   Call& call_;
