@@ -7,6 +7,7 @@
 
 #include <danling/data/batch_traits.hpp>
 
+#include <support/cuda.hpp>
 #include <support/error.hpp>
 
 namespace danling_batch_user {
@@ -120,8 +121,7 @@ TEST_CASE("pin_memory: a user's type pins itself, by a member or a function besi
 }
 
 TEST_CASE("to_device: from pinned memory to a GPU and back, nested", "[data][cuda]") {
-  if (!at::globalContext().hasCUDA()) {
-    SUCCEED("no CUDA device");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   State tree;

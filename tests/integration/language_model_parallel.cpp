@@ -83,7 +83,8 @@ TEST_CASE("language_model_parallel: losses on every grid are those of one proces
   }
 }
 
-TEST_CASE("language_model_parallel: grids on a GPU, through the host, have the losses of one process there", "[gpt]") {
+TEST_CASE("language_model_parallel: grids on a GPU, through the host, have the losses of one process there",
+          "[gpt][cuda]") {
   if (!danling_test::has_cuda_device()) {
     return;
   }

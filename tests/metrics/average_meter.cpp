@@ -13,6 +13,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
+#include <support/cuda.hpp>
 #include <support/error.hpp>
 
 namespace {
@@ -238,8 +239,7 @@ TEST_CASE("AverageMeter: updates on a device read nothing back", "[metrics]") {
 }
 
 TEST_CASE("AverageMeter: values on a device average as on the host", "[metrics][cuda]") {
-  if (!at::globalContext().hasCUDA()) {
-    WARN("no CUDA device: not run");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   const auto on = [](double value, at::ScalarType type = at::kFloat) {

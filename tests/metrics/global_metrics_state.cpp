@@ -20,6 +20,7 @@
 #include <danling/metrics/multi_task_metrics.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
+#include <support/cuda.hpp>
 #include <support/error.hpp>
 
 namespace global_metrics_state_tests {
@@ -256,8 +257,7 @@ TEST_CASE("GlobalMetrics: sums loaded on the host go to the device of the batche
 
 TEST_CASE("GlobalMetrics: a pinned buffer may be filled again after an update, sums follow to CUDA",
           "[metrics][cuda]") {
-  if (!at::globalContext().hasCUDA()) {
-    WARN("no CUDA device: not run");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   GlobalMetrics metrics({first_error(), float_sums()}, {.device = at::Device(at::kCUDA)});

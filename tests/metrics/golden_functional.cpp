@@ -17,6 +17,8 @@
 #include <danling/metrics/global_metrics.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
+#include <support/cuda.hpp>
+
 namespace golden_functional {
 namespace {
 
@@ -180,8 +182,7 @@ TEST_CASE("golden: functions give the values of the references", "[metrics][gold
 }
 
 TEST_CASE("golden: functions on CUDA give the values of the references", "[metrics][golden][cuda]") {
-  if (!at::globalContext().hasCUDA()) {
-    WARN("no CUDA device: not run");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   for (const Case& c : cases()) {

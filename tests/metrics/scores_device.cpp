@@ -19,6 +19,7 @@
 #include <metrics/functional/rank_correlation.hpp>
 #include <metrics/functional/ranking.hpp>
 
+#include <support/cuda.hpp>
 #include <support/error.hpp>
 
 namespace scores_device_tests {
@@ -117,8 +118,7 @@ TEST_CASE("scores and regression: the device averages what the host averages", "
 }
 
 TEST_CASE("scores and regression: values on CUDA are those on the host", "[metrics][cuda]") {
-  if (!at::globalContext().hasCUDA()) {
-    WARN("no CUDA device: not run");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   const auto compare = [](const danling::MetricFunc& metric, const at::Tensor& preds, const at::Tensor& targets) {

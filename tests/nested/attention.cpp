@@ -6,6 +6,7 @@
 #include <danling/core/error.hpp>
 
 #include <nested/element_checks.hpp>
+#include <support/cuda.hpp>
 
 namespace nested_attention {
 namespace {
@@ -151,8 +152,7 @@ TEST_CASE("attention: what does not fit is refused with the shapes", "[nested][a
 
 TEST_CASE("attention on CUDA: the kernel for packed sequences agrees with each sequence by itself",
           "[nested][attention][cuda]") {
-  if (!torch::cuda::is_available()) {
-    WARN("no CUDA device: skipped");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   torch::manual_seed(11);

@@ -8,6 +8,7 @@
 #include <danling/core/error.hpp>
 
 #include <nested/element_checks.hpp>
+#include <support/cuda.hpp>
 
 namespace nested_transformer {
 namespace {
@@ -169,8 +170,7 @@ TEST_CASE("transformer: learned and zero keys are added to each sequence", "[nes
 
 TEST_CASE("nested on CUDA: linear, layer_norm, softmax, padding and an encoder layer agree with each element",
           "[nested][transformer][cuda]") {
-  if (!torch::cuda::is_available()) {
-    WARN("no CUDA device: skipped");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   torch::manual_seed(27);

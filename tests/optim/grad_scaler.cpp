@@ -17,13 +17,13 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/cuda.h>
 
 #include <danling/checkpoint/io.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/clip.hpp>
 #include <danling/optim/sgd.hpp>
 
+#include <support/cuda.hpp>
 #include <support/error.hpp>
 #include <support/python.hpp>
 #include <support/temp_dir.hpp>
@@ -116,8 +116,7 @@ TEST_CASE("GradScaler: scale, count and weights of torch.amp.GradScaler over 200
 }
 
 TEST_CASE("GradScaler: the same on a GPU", "[optim][cuda]") {
-  if (!torch::cuda::is_available()) {
-    WARN("skipped: no CUDA device");
+  if (!danling_test::has_cuda_device()) {
     return;
   }
   for (const auto* name : {"defaults", "growing", "clipped"}) {

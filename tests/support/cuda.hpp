@@ -9,12 +9,12 @@
 
 namespace danling_test {
 
-/// Returns true if there is a GPU; otherwise warns that the test is skipped.
+/// Returns whether there is a GPU that main.cpp does not hide; otherwise warns that the test is skipped.
 inline bool has_cuda_device() {
   if (at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0) {
     return true;
   }
-  WARN("skipped: no CUDA device");
+  WARN("skipped: no CUDA device; if there is one, run the tests \"[cuda]\" alone");
   return false;
 }
 
