@@ -110,10 +110,10 @@ Json results_json(const RunDirectory& run, std::vector<std::string>& notes, Json
     return out;
   }
   for (const auto& row : *rows) {
-    out["rows"].push_back({{"index", row.index}, {"values", values_of(row.result)}});
+    out["rows"].push_back({{"index", row.number}, {"values", values_of(row.result)}});
   }
   if (best) {
-    out["best"] = best->index;
+    out["best"] = best->number;
   }
   const auto config = run.config_text();
   if (const auto rule =

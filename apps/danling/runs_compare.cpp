@@ -85,7 +85,7 @@ std::string row_text(const RunFacts& facts, const danling::ReadResult<danling::N
   const double* number = row ? row->result.number(path) : nullptr;
   return number == nullptr
              ? "-"
-             : concat(danling::format_number(*number), " (", facts.by_steps ? "step " : "epoch ", row->index, ")");
+             : concat(danling::format_number(*number), " (", facts.by_steps ? "step " : "epoch ", row->number, ")");
 }
 
 Verdict compare_results(const RunFacts& a, const RunFacts& b) {
@@ -113,9 +113,9 @@ Verdict compare_results(const RunFacts& a, const RunFacts& b) {
   }
   const std::string unit = a.by_steps ? "step " : "epoch ";
   for (std::size_t i = 0; i < std::max(left->size(), right->size()); ++i) {
-    if (i >= left->size() || i >= right->size() || (*left)[i].index != (*right)[i].index) {
+    if (i >= left->size() || i >= right->size() || (*left)[i].number != (*right)[i].number) {
       const auto& row = i < left->size() ? (*left)[i] : (*right)[i];
-      return {{}, concat("first differing result: ", unit, row.index, ": only in ", i < left->size() ? "A" : "B"), {}};
+      return {{}, concat("first differing result: ", unit, row.number, ": only in ", i < left->size() ? "A" : "B"), {}};
     }
     const auto first = (*left)[i].result.flatten(".");
     const auto second = (*right)[i].result.flatten(".");
@@ -125,7 +125,7 @@ Verdict compare_results(const RunFacts& a, const RunFacts& b) {
       if (!both || danling::to_text(first[j].second) != danling::to_text(second[j].second)) {
         const auto& path = j < first.size() ? first[j].first : second[j].first;
         return {{},
-                concat("first differing result: ", unit, (*left)[i].index, ": ", path,
+                concat("first differing result: ", unit, (*left)[i].number, ": ", path,
                        both ? concat(": ", danling::to_text(first[j].second), " in A, ",
                                      danling::to_text(second[j].second), " in B")
                             : ": not in both"),

@@ -118,7 +118,7 @@ RunFacts read_run(const fs::path& dir) {
     out.done = out.by_steps ? last->global_step : *last->epoch + 1;
     out.done = std::min(out.done, out.total.value_or(out.done));
   } else if (out.latest) {
-    out.done = out.latest->index;
+    out.done = out.latest->number;
   }
 
   out.started = !out.lock.timestamp.empty() ? out.lock.timestamp : by_summary ? out.summary->timestamp : std::string();

@@ -156,7 +156,7 @@ Json json_of(const Line& line) {
               {"total", facts.total ? Json(*facts.total) : Json(nullptr)},
               {"score", facts.rule ? Json(facts.rule->path()) : Json(nullptr)},
               {"best", optional_json(facts.best_score)},
-              {"best_index", facts.best ? Json(facts.best->index) : Json(nullptr)},
+              {"best_index", facts.best ? Json(facts.best->number) : Json(nullptr)},
               {"latest", optional_json(facts.latest_score)},
               {"started", facts.started},
               {"seconds", optional_json(facts.seconds)},
@@ -335,7 +335,7 @@ int runs_best(std::span<const std::string> words) {
       {"run", lines[0].facts.rule->path(), lines[0].facts.by_steps ? "step" : "epoch", "status", "best checkpoint"});
   for (const auto& line : lines) {
     const auto path = best_checkpoint(line.facts);
-    table.add_row({line.short_name, score_text(line.facts.best_score), danling::format_count(line.facts.best->index),
+    table.add_row({line.short_name, score_text(line.facts.best_score), danling::format_count(line.facts.best->number),
                    line.facts.status, path ? path->string() : "-"});
   }
   std::puts(table.text().c_str());

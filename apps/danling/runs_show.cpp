@@ -126,11 +126,11 @@ void show_results(const RunFacts& facts, bool all) {
   const std::size_t skip = all || rows->size() <= kMostRows ? 0 : rows->size() - kMostRows;
   for (std::size_t i = 0; i < rows->size(); ++i) {
     const auto& row = (*rows)[i];
-    const bool best = facts.best && facts.best->index == row.index;
+    const bool best = facts.best && facts.best->number == row.number;
     if (i < skip && !best) {
       continue;
     }
-    std::vector<std::string> cells = {danling::format_count(row.index)};
+    std::vector<std::string> cells = {danling::format_count(row.number)};
     for (const auto& column : columns) {
       const double* number = row.result.number(column);
       cells.push_back(number != nullptr ? danling::format_number(*number) : "-");

@@ -313,9 +313,9 @@ void SweepRun::finish(const Task& task) {
   std::vector<std::string> names;
   for (const auto& row : *rows) {
     const double* number = row.result.number(spec_.score);
-    if (number != nullptr && std::isfinite(*number) && (task.goal == 0 || row.index <= task.goal) &&
+    if (number != nullptr && std::isfinite(*number) && (task.goal == 0 || row.number <= task.goal) &&
         (!best || (spec_.higher_is_better ? *number > best->score : *number < best->score))) {
-      best = {task.goal, *number, row.index};
+      best = {task.goal, *number, row.number};
     }
     if (&row == &rows->back()) {
       for (const auto& [path, value] : row.result.flatten(".")) {

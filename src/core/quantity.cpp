@@ -161,14 +161,4 @@ std::optional<MemorySize> TextTraits<MemorySize>::parse(const std::string& text)
   return MemorySize{static_cast<std::int64_t>(std::llround(*number * unit))};
 }
 
-std::string format_size(std::int64_t bytes) {
-  for (const auto& [name, size] : binary_units) {
-    if (bytes >= size && size > 1) {
-      const double count = static_cast<double>(bytes) / static_cast<double>(size);
-      return concat(to_fixed(count, count < 10 ? 2 : count < 100 ? 1 : 0), " ", name);
-    }
-  }
-  return concat(bytes, " B");
-}
-
 }  // namespace danling::inline v0

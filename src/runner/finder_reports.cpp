@@ -7,13 +7,14 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
-#include <danling/core/quantity.hpp>
 #include <danling/runner/finders.hpp>
 #include <danling/telemetry/plot.hpp>
 #include <danling/telemetry/text.hpp>
 
 namespace danling::inline v0 {
 namespace {
+
+std::string size_text(std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); }
 
 std::string short_rate(double lr) {
   char out[32];
@@ -218,17 +219,17 @@ void BatchSizeReport::find_recommended() {
 std::string BatchSizeReport::text() const {
   TextTable table({"batch size", "memory", "samples/s"});
   for (const BatchSizePoint& point : points) {
-    table.add_row({format_count(point.batch_size), point.fits ? format_size(point.peak_bytes) : "does not fit",
+    table.add_row({format_count(point.batch_size), point.fits ? size_text(point.peak_bytes) : "does not fit",
                    point.fits ? format_count(std::llround(point.samples_per_s)) : ""});
   }
   std::string out = table.text();
   if (largest == 0) {
-    return concat(out, "\nno batch size fits into memory", limit_bytes > 0 ? " of " + format_size(limit_bytes) : "",
-                  " (", limit_source, ")");
+    return concat(out, "\nno batch size fits into memory", limit_bytes > 0 ? " of " + size_text(limit_bytes) : "", " (",
+                  limit_source, ")");
   }
   out += concat("\n\n", plot_text(batch_curve(*this), batch_picture(*this)), "\nlargest batch size: ", largest);
   if (ended_by == "memory") {
-    out += concat(" (more does not fit into ", limit_bytes > 0 ? format_size(limit_bytes) + ", " : "the memory of ",
+    out += concat(" (more does not fit into ", limit_bytes > 0 ? size_text(limit_bytes) + ", " : "the memory of ",
                   limit_source, ")");
   } else {
     out += ended_by == "max" ? " (find_batch_size.max)" : " (as much as a training split has)";

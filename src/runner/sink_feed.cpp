@@ -164,7 +164,7 @@ void SinkFeed::on_result(const ResultEvent& event) {
     return;
   }
   const bool best = event.results.score_split() && event.results.is_best();
-  ResultRecord record{.index = event.runner.round_number(event.index), .result = event.result, .best = best};
+  ResultRecord record{.number = event.runner.round_number(event.index), .result = event.result, .best = best};
   keep_best(event.results);
   post(event.runner, std::move(record));
 }

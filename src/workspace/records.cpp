@@ -61,7 +61,7 @@ void Workspace::write_results(const std::vector<NumberedResult>& results, const 
   Json book = head(*this);
   Json& rows = book["results"] = Json::object();
   for (const NumberedResult& row : results) {
-    rows[std::to_string(row.index)] = Json::parse(to_json(row.result));
+    rows[std::to_string(row.number)] = Json::parse(to_json(row.result));
   }
   write_atomic(dir_ / "results.json", dump(book) + "\n");
   const auto write_row = [&](const char* name, const NumberedResult& numbered) {
@@ -70,7 +70,7 @@ void Workspace::write_results(const std::vector<NumberedResult>& results, const 
     if (!numbered.score_mode.empty()) {
       row["score_mode"] = numbered.score_mode;
     }
-    row["index"] = numbered.index;
+    row["index"] = numbered.number;
     write_atomic(dir_ / name, dump(row) + "\n");
   };
   write_row("latest.json", latest);

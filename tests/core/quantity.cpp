@@ -73,12 +73,4 @@ TEST_CASE("MemorySize: bytes, binary and decimal units", "[core]") {
   CHECK(Size::format({3LL << 29}) == "1536MiB");
 }
 
-TEST_CASE("format_size: three digits for people", "[core]") {
-  CHECK(dl::format_size(0) == "0 B");
-  CHECK(dl::format_size(1023) == "1023 B");
-  CHECK(dl::format_size(1536) == "1.50 KiB");
-  CHECK(dl::format_size(400LL << 20) == "400 MiB");
-  CHECK(dl::format_size(37LL << 30) == "37.0 GiB");
-}
-
 }  // namespace

@@ -106,7 +106,7 @@ TEST_CASE("find_batch_size: without a batch that fits it says so", "[runner]") {
   const auto report = runner.find_batch_size(limit(0.6));
   CHECK(report.largest == 0);
   CHECK(report.recommended == 0);
-  CHECK_THAT(report.text(), EndsWith("\nno batch size fits into memory of 614 KiB (memory_limit)"));
+  CHECK_THAT(report.text(), EndsWith("\nno batch size fits into memory of 614.4 KiB (memory_limit)"));
 }
 
 TEST_CASE("find_batch_size: recommends the smallest size within 5 % of the highest rate", "[runner]") {
@@ -210,7 +210,7 @@ TEST_CASE("find_batch_size: --find_batch_size prints the sizes and writes no run
   CHECK(code == dl::exit_success);
   CHECK_THAT(text, StartsWith("batch size  memory        samples/s\n"));
   CHECK_THAT(text, ContainsSubstring("\n         6  does not fit"));
-  CHECK_THAT(text, ContainsSubstring("\nlargest batch size: 5 (more does not fit into 5.50 MiB, memory_limit)\n"));
+  CHECK_THAT(text, ContainsSubstring("\nlargest batch size: 5 (more does not fit into 5.5 MiB, memory_limit)\n"));
   CHECK_FALSE(fs::exists(root));
 }
 

@@ -44,7 +44,7 @@ struct MySink : dl::Sink {
     refuse();
     const std::lock_guard lock(given->mutex);
     given->lines.push_back(
-        dl::detail::concat("result ", record.index, " at ", record.global_step, record.best ? " best" : ""));
+        dl::detail::concat("result ", record.number, " at ", record.global_step, record.best ? " best" : ""));
   }
   void text(const dl::TextRecord& record) override {
     const std::lock_guard lock(given->mutex);

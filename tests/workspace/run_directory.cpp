@@ -98,13 +98,13 @@ TEST_CASE("RunDirectory: reads back what a workspace has written", "[workspace]"
 
   const auto rows = run.results();
   REQUIRE(rows->size() == 2);
-  CHECK((*rows)[0].index == 1);
+  CHECK((*rows)[0].number == 1);
   CHECK(std::isinf(*(*rows)[0].result.number("train.loss")));
   CHECK(std::isnan(*(*rows)[1].result.number("val.acc")));
   CHECK(*(*rows)[1].result.number("val.table.1.0") == 3);
   CHECK(*(*rows)[1].result.number("val.list.1") == 6);
-  CHECK(run.latest()->index == 2);
-  CHECK(run.best()->index == 1);
+  CHECK(run.latest()->number == 2);
+  CHECK(run.best()->number == 1);
   CHECK_FALSE(run.best()->result.contains("index"));
   CHECK_FALSE(run.best()->result.contains("name"));
 

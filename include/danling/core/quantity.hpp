@@ -40,7 +40,4 @@ struct TextTraits<MemorySize> {
   static std::optional<MemorySize> parse(const std::string& text);
 };
 
-/// Returns a rounded size for readers, such as `3.42 GiB`.
-std::string format_size(std::int64_t bytes);
-
 }  // namespace danling::inline v0

@@ -48,7 +48,7 @@ struct ScalarRecord {
 
 /// A row of the results: one per epoch, in step mode one per evaluation.
 struct ResultRecord {
-  std::int64_t index = 0;  ///< the epoch from 1, or the step
+  std::int64_t number = 0;  ///< of the epoch, from 1; or the step
   std::int64_t global_step = 0;
   Result result = {};  ///< by split
   bool best = false;

@@ -33,7 +33,7 @@ struct WorkspaceOptions {
 
 /// A result with its number for display: the epoch, from 1, or the step.
 struct NumberedResult {
-  std::int64_t index = 0;
+  std::int64_t number = 0;
   Result result;
   std::string score_mode = {};  ///< for the best result: min or max; empty: unknown
 };
