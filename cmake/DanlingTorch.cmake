@@ -15,6 +15,14 @@ function(danling_check_cuda_toolkit)
   set(danling_torch_cuda ON PARENT_SCOPE)
   find_program(nvcc nvcc NO_CACHE HINTS "${CUDAToolkit_ROOT}" "${CUDA_TOOLKIT_ROOT_DIR}" "$ENV{CUDAToolkit_ROOT}"
     "$ENV{CUDA_HOME}" "$ENV{CUDA_PATH}" PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  # CMake and LibTorch's own files look for it in fewer places.
+  if(nvcc AND NOT DEFINED ENV{CUDACXX})
+    set(ENV{CUDACXX} "${nvcc}")
+  endif()
+  if(nvcc AND NOT DEFINED ENV{CUDA_PATH})
+    get_filename_component(toolkit "${nvcc}/../.." ABSOLUTE)
+    set(ENV{CUDA_PATH} "${toolkit}")
+  endif()
   if(NOT nvcc)
     message(FATAL_ERROR "danling: the LibTorch in ${root} is built for CUDA and needs the CUDA toolkit (nvcc), which "
       "was not found. Install the toolkit and set CUDA_HOME, or give a CPU LibTorch by CMAKE_PREFIX_PATH.")
