@@ -40,7 +40,9 @@ class Danling(ConanFile):
         "fmt/*:header_only": True,
         "spdlog/*:header_only": True,
     }
-    sources_of = ("CMakeLists.txt", "LICENSE", "apps/*", "cmake/*", "include/*", "src/*", "tools/fetch_libtorch.py")
+    # All that the library, the command and cmake --install read.
+    sources_of = ("*.md", "CMakeLists.txt", "LICENSE", "apps/*", "cmake/*", "docs/*", "examples/*", "include/*", "src/*",
+                  "tools/fetch_libtorch.py")
 
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..", "..")

@@ -157,6 +157,7 @@ c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardI
 }  // namespace
 
 State StagingBuffer::stage(const State& source, bool pinned) {
+  wait();  // for the copies of a save that was dropped before it was written
   const State state = encode_nested(source);
   Plan plan;
   plan.add(state);

@@ -95,7 +95,8 @@ void AverageMeter::fold_last(Batch& batch) const {
     // The mean of no items is nan.
     const at::Tensor& n = extra_->last_n;
     add_tensor(batch.sums, batch.rests, at::where(n.gt(0), last.mul(n), 0.0));
-    batch.n_on_device = batch.n_on_device.defined() ? batch.n_on_device.add(n) : n.to(at::kLong);
+    batch.n_on_device =
+        batch.n_on_device.defined() ? batch.n_on_device.add(n.to(batch.n_on_device.device())) : n.to(at::kLong);
   }
 }
 

@@ -22,7 +22,7 @@ void RowCount::add(const RowCount& more) {
   host += more.host;
   if (more.device.defined()) {
     if (device.defined()) {
-      device.add_(more.device);
+      device.add_(more.device.to(device.device()));
     } else {
       device = copy_outside_inference_mode(more.device);
     }

@@ -21,6 +21,7 @@
 #include <optim/memory.hpp>
 #include <optim/plan.hpp>
 #include <optim/spans.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -99,7 +100,7 @@ double host_norm(const Batches& grads) {
 at::Tensor gather(std::vector<at::Tensor> scalars) {
   for (auto& scalar : scalars) {
     if (scalar.device() != scalars[0].device() || scalar.scalar_type() != scalars[0].scalar_type()) {
-      scalar = scalar.to(scalars[0].options(), /*non_blocking=*/true);
+      scalar = tensors::moved(scalar, scalars[0].device(), scalars[0].scalar_type());
     }
   }
   return at::stack(scalars);
@@ -168,7 +169,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
   // Always multiplies: only the device knows whether it must.
   const at::Tensor factor = norm.add(clip_epsilon).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   for (const auto& batch : grads) {
-    at::_foreach_mul_(batch, factor.to(batch[0].device(), /*non_blocking=*/true));
+    at::_foreach_mul_(batch, tensors::moved(factor, batch[0].device()));
   }
   return norm;
 }
@@ -189,7 +190,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
 at::Tensor detail::clip_on_device(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale) {
   at::Tensor norm = device_norm(batches(params, "optim.clip_grad_norm"), scale.divisor);
   if (scale.scale.defined()) {
-    norm.div_(scale.scale.detach().reshape({}).to(norm.device(), at::kDouble, /*non_blocking=*/true));
+    norm.div_(tensors::moved(scale.scale.detach().reshape({}), norm.device(), at::kDouble));
   }
   limit_norm(norm, max_norm, scale);
   return norm;

@@ -1,4 +1,5 @@
 // Update of elementwise optimizers: chooses and runs the route of each parameter.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -222,8 +223,9 @@ void ElementwiseOptimizer::Impl::run_fused(Group& group, const GradScale& scale)
     count_on_device(group, members);
     std::vector<at::Tensor> counts;
     for (const std::size_t i : members) {
-      const at::Tensor& count = group.slots[i].device_count;
-      if (count.defined() && (counts.empty() || !count.is_same(counts.back()))) {
+      const at::Tensor& count = group.slots[i].device_count;  // several slots share one, also slots apart
+      const auto is_same = [&](const at::Tensor& other) { return other.is_same(count); };
+      if (count.defined() && std::none_of(counts.begin(), counts.end(), is_same)) {
         counts.push_back(count);
       }
     }

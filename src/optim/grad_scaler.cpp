@@ -17,6 +17,7 @@
 
 #include <optim/memory.hpp>
 #include <optim/params_of.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -86,7 +87,7 @@ GradScaler::GradScaler(at::Device device, const GradScalerOptions& options) : de
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
-  return at::mul(loss, scale_.to(loss.device(), /*non_blocking=*/true));
+  return at::mul(loss, tensors::moved(scale_, loss.device()));
 }
 
 at::Tensor GradScaler::unscale(const std::vector<at::Tensor>& params) const {
@@ -96,8 +97,8 @@ at::Tensor GradScaler::unscale(const std::vector<at::Tensor>& params) const {
   at::Tensor found_inf = at::zeros({}, scale_.options());
   for (GradBatch& batch : batches_to_unscale(params)) {
     at::_amp_foreach_non_finite_check_and_unscale_(batch.grads, batch.found_inf,
-                                                   inverse.to(batch.grads[0].device(), /*non_blocking=*/true));
-    found_inf.add_(batch.found_inf.to(device_, /*non_blocking=*/true));
+                                                   tensors::moved(inverse, batch.grads[0].device()));
+    found_inf.add_(tensors::moved(batch.found_inf, device_));
   }
   return found_inf;
 }
@@ -116,7 +117,7 @@ void GradScaler::step(Optimizer& optimizer) {
   GradScale scale;
   try {
     if (ready) {
-      check_of.found_inf = nonfinite_flag(detail::params_of(optimizer)).to(device_, /*non_blocking=*/true);
+      check_of.found_inf = tensors::moved(nonfinite_flag(detail::params_of(optimizer)), device_);
       scale.scale = scale_;
     }
     scale.found_inf = check_of.found_inf;
@@ -147,8 +148,7 @@ void GradScaler::update(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
   // A copy: queued work of the optimizer and seeds of backward passes refer to the previous scale.
   scale_ = scale_.clone();
-  at::_amp_update_scale_(scale_, growth_tracker_,
-                         found_inf.detach().reshape({}).to(device_, at::kFloat, /*non_blocking=*/true),
+  at::_amp_update_scale_(scale_, growth_tracker_, tensors::moved(found_inf.detach().reshape({}), device_, at::kFloat),
                          *options_.growth_factor, *options_.backoff_factor, *options_.growth_interval);
 }
 

@@ -15,6 +15,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <parallel/expert_axis.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::parallel::expert_routing {
 namespace {
@@ -70,7 +71,7 @@ Messages plan_messages(const at::Tensor& keys, const Queues& queues, const at::T
     out.sent.push_back(total(taken.select(2, sizes.rank).narrow(0, theirs.begin, theirs.count)));
     out.received.push_back(total(taken.select(2, rank).narrow(0, own.begin, own.count)));
   }
-  const at::Tensor first_rows = sums_before(taken.select(2, sizes.rank).flatten()).to(keys.device());
+  const at::Tensor first_rows = tensors::moved(sums_before(taken.select(2, sizes.rank).flatten()), keys.device());
   const at::Tensor behind = at::zeros({}, keys.options()).fill_(out.count_sent());
   out.rows = at::where(queues.positions < sizes.capacity,
                        (first_rows - queues.starts).index_select(0, keys) + queues.positions, behind);
@@ -83,7 +84,7 @@ Messages plan_messages(const at::Tensor& keys, const Queues& queues, const at::T
   const at::Tensor begins = at::arange(own.count, host.options()).view({1, -1, 1}) * sizes.capacity + by_rank(starts);
   const std::int64_t rows = std::accumulate(out.received.begin(), out.received.end(), std::int64_t{0});
   const at::Tensor shifts = at::repeat_interleave(begins.flatten() - sums_before(lengths), lengths, 0, rows);
-  out.slots = (shifts + at::arange(rows, host.options())).to(keys.device());
+  out.slots = tensors::moved(shifts + at::arange(rows, host.options()), keys.device());
   return out;
 }
 

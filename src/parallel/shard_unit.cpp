@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
 #include <danling/core/error.hpp>
@@ -125,6 +126,7 @@ std::int64_t ShardUnit::longest(const std::vector<std::size_t>& members) const {
 void ShardUnit::allocate() {
   allocate([&](std::size_t index) {
     c10::StorageImpl* storage = parameters_[index].whole.storage().unsafeGetStorageImpl();
+    const c10::OptionalDeviceGuard guard(parameters_[index].whole.device());  // an allocator uses the current device
     return storage->allocator()->allocate(storage->nbytes());
   });
 }
@@ -196,7 +198,7 @@ void ShardUnit::accept(const Pack& pack, const at::Tensor& sum, const std::vecto
     }
     at::Tensor& gradient = parameter.rows.mutable_grad();
     if (gradient.defined()) {
-      gradient.add_(mine);
+      gradient.add_(mine.to(gradient.device()));
     } else {
       gradient = mine.to(parameter.rows.device(), parameter.rows.scalar_type());
     }

@@ -10,6 +10,8 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <tensors/raw.hpp>
+
 namespace danling::inline v0::detail {
 namespace {
 
@@ -19,7 +21,7 @@ at::Tensor scalar(const at::Tensor& number) { return number.detach().reshape({})
 
 /// Moves `number` to the device of `like`: at the next update for the state of a checkpoint.
 at::Tensor beside(const at::Tensor& number, const at::Tensor& like) {
-  return number.defined() ? number.to(like.device(), /*non_blocking=*/true) : at::zeros_like(like);
+  return number.defined() ? tensors::moved(number, like.device()) : at::zeros_like(like);
 }
 
 State number_of(const at::Tensor& number) { return number.defined() ? State(number.item().toDouble()) : State(); }

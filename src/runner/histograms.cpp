@@ -40,8 +40,9 @@ void Histograms::on_gradients(const GradientsEvent& event) {
     if (const at::Tensor& gradient = trained.grad(); gradient.defined() && gradient.layout() == at::kStrided) {
       at::Tensor whole = parallelism.full_tensor(trained, gradient);
       whole = whole.to(whole.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).div(event.divisor);
-      event.runner.write_histogram(concat("gradients/", prefix, name),
-                                   event.loss_scale.defined() ? whole.div_(event.loss_scale) : whole);
+      event.runner.write_histogram(
+          concat("gradients/", prefix, name),
+          event.loss_scale.defined() ? whole.div_(event.loss_scale.to(whole.device())) : whole);
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
@@ -62,6 +63,9 @@ RunnerIdentity::RunnerIdentity(StoredConfig<RunnerConfig> stored) : config_(std:
   validate(config());
   parallelism_ = std::make_unique<Parallelism>(read_process_identity());
   device_ = resolve_device(config().device, local_rank());
+  if (device_.is_cuda()) {  // memory, events and generators without a device are then on this one, as in DanLing
+    c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device_);
+  }
   config_id_ = danling::config_id(config());
   timestamp_ = make_timestamp();
   seed_ = config().seed ? static_cast<std::uint64_t>(*config().seed) : generate_seed();

@@ -59,13 +59,12 @@ std::string text_of(const std::exception& error) {
 }
 
 // Kineto drops kernels that still run when it stops, and counts kernels of earlier steps that still run when it starts.
-void wait_for_device(bool cuda) noexcept {
-  if (!cuda) {
+void wait_for_device(at::Device device) noexcept {
+  if (!device.is_cuda()) {
     return;
   }
   try {
-    const c10::impl::VirtualGuardImpl devices(c10::kCUDA);
-    devices.synchronizeDevice(devices.getDevice().index());
+    c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(device.index());
   } catch (const std::exception&) {  // its step reports the kernel's error
   }
 }
@@ -100,8 +99,8 @@ class Profiler::StepRange {
   NamedRange range_;
 };
 
-Profiler::Profiler(ProfilingConfig config, std::filesystem::path dir, bool cuda, Logger& logger)
-    : config_(std::move(config)), dir_(std::move(dir)), cuda_(cuda), logger_(logger) {
+Profiler::Profiler(ProfilingConfig config, std::filesystem::path dir, at::Device device, Logger& logger)
+    : config_(std::move(config)), dir_(std::move(dir)), device_(device), logger_(logger) {
   silence_kineto();
 }
 
@@ -150,7 +149,7 @@ bool Profiler::prepare() {
     return false;
   }
   try {
-    kineto::prepareProfiler(kineto_config(config_), activities(cuda_));
+    kineto::prepareProfiler(kineto_config(config_), activities(device_.is_cuda()));
   } catch (const std::exception& error) {
     active_profiler = nullptr;
     warn(concat("Kineto does not start: ", text_of(error)));
@@ -161,9 +160,9 @@ bool Profiler::prepare() {
 }
 
 void Profiler::start() {
-  wait_for_device(cuda_);
+  wait_for_device(device_);
   try {
-    kineto::enableProfiler(kineto_config(config_), activities(cuda_));
+    kineto::enableProfiler(kineto_config(config_), activities(device_.is_cuda()));
   } catch (const std::exception& error) {
     stage_ = Stage::idle;
     active_profiler = nullptr;
@@ -184,10 +183,10 @@ std::unique_ptr<Profiler::Trace> Profiler::stop() noexcept {
     return nullptr;
   }
   std::unique_ptr<Trace> trace;
-  wait_for_device(cuda_);
+  wait_for_device(device_);
   try {
     if (stage == Stage::prepared) {
-      kineto::enableProfiler(kineto_config(config_), activities(cuda_));  // only this ends a warm-up
+      kineto::enableProfiler(kineto_config(config_), activities(device_.is_cuda()));  // only this ends a warm-up
       kineto::disableProfiler();
     } else if (thread_ == std::this_thread::get_id()) {
       trace = kineto::disableProfiler();

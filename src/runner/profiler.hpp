@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include <c10/core/Device.h>
+
 #include <danling/runner/callback.hpp>
 #include <danling/runner/profiling_options.hpp>
 #include <danling/telemetry/logger.hpp>
@@ -31,8 +33,8 @@ ProfilerAction profiler_action(const ProfilingConfig& config, std::int64_t step)
 class Profiler : public Callback {
  public:
   /// @param dir  of this rank's traces; created with the first one
-  /// @param cuda  also record kernels of CUDA devices
-  Profiler(ProfilingConfig config, std::filesystem::path dir, bool cuda, Logger& logger);
+  /// @param device  of the run; on CUDA, kernels are recorded too
+  Profiler(ProfilingConfig config, std::filesystem::path dir, at::Device device, Logger& logger);
   ~Profiler() override;
 
   std::string name() const override { return "profiler"; }
@@ -66,7 +68,7 @@ class Profiler : public Callback {
 
   ProfilingConfig config_;
   std::filesystem::path dir_;
-  bool cuda_;
+  at::Device device_;
   Logger& logger_;
   std::int64_t step_ = 0;             ///< updates done
   std::int64_t steps_in_window_ = 0;  ///< complete steps

@@ -94,9 +94,8 @@ void BaseRunner::Setup::make_profiler() {
   const std::string rank = std::to_string(runner_.rank());
   const auto dir = runner_.services_->workspace.dir() / profiling.trace_dir / runner_.timestamp_ /
                    concat("rank-", std::string(rank.size() < 5 ? 5 - rank.size() : 0, '0'), rank);
-  runner_.callbacks_.add_own(
-      std::make_shared<detail::Profiler>(profiling, dir, runner_.device().is_cuda(), *runner_.logger_),
-      {.steps = true});
+  runner_.callbacks_.add_own(std::make_shared<detail::Profiler>(profiling, dir, runner_.device(), *runner_.logger_),
+                             {.steps = true});
 }
 
 }  // namespace danling::inline v0

@@ -18,6 +18,7 @@
 #include <runner/services.hpp>
 #include <runner/step_tapes.hpp>
 #include <runner/windows.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -102,10 +103,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
       seed = at::full_like(loss.detach(), weight);
     } else {
       learner.seed_scale = learner.scaler->factor();
-      seed = learner.seed_scale.to(loss.device(), /*non_blocking=*/true)
-                 .mul(weight)
-                 .to(loss.scalar_type())
-                 .expand(loss.sizes());
+      seed = tensors::moved(learner.seed_scale, loss.device()).mul(weight).to(loss.scalar_type()).expand(loss.sizes());
     }
   }
   if (learner.watches_loss && weight != 0.0 && !repeats_step()) [[unlikely]] {

@@ -1,4 +1,6 @@
 // Updates, clipping and averages on a GPU against those on the host. Skipped without a GPU.
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -6,9 +8,12 @@
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <danling/optim/build.hpp>
 #include <danling/optim/clip.hpp>
+#include <danling/optim/grad_scaler.hpp>
 
 #include <support/cuda.hpp>
 
@@ -154,6 +159,60 @@ TEST_CASE("clip_grad_norm, clip_grad_value, nonfinite_flag on a GPU: as on the h
     params[2].mutable_grad().select(0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
     CHECK(optim::nonfinite_flag(params).item<float>() == 1.0F);
     CHECK(optim::has_nonfinite(params));
+  }
+}
+
+TEST_CASE("optimizers on a GPU: parameters that share a count of updates, apart in the list, count once",
+          "[optim][cuda]") {
+  if (!has_cuda_device()) {
+    return;
+  }
+  for (const std::string type : {"adam", "adamw", "nadam"}) {
+    CAPTURE(type);
+    const auto trained = [&](at::Device device) {
+      std::vector<at::Tensor> params;
+      std::vector<std::pair<std::string, at::Tensor>> named;
+      for (int i = 0; i < 3; ++i) {
+        params.push_back(values_of({5}, 0.1 * i).to(device, at::kFloat).set_requires_grad(true));
+        named.emplace_back("w" + std::to_string(i), params.back());
+      }
+      const auto optimizer = optim::build_optimizer({type, {.lr = 0.0625}}, named);
+      for (int step = 0; step < 6; ++step) {
+        set_gradients(params, step, false);
+        if (step < 2) {
+          params[1].mutable_grad() = at::Tensor();  // joins later, so its count is another
+        }
+        optimizer->step({.found_inf = at::zeros({}, params[0].options().requires_grad(false))});
+      }
+      return params;
+    };
+    check_near(trained(at::kCUDA), trained(at::kCPU), 2e-5);
+  }
+}
+
+TEST_CASE("clip_grad_norm, GradScaler: gradients of the host and of a GPU together", "[optim][cuda]") {
+  if (!has_cuda_device()) {
+    return;
+  }
+  for (const bool host_first : {true, false}) {
+    CAPTURE(host_first);
+    for (int round = 0; round < 20; ++round) {  // a copy that is read too early is often there in time
+      std::vector<at::Tensor> params;
+      for (const bool on_host : {host_first, !host_first}) {
+        params.push_back(
+            at::zeros({1 << 20}, at::TensorOptions().device(on_host ? at::kCPU : at::kCUDA)).set_requires_grad(true));
+        params.back().mutable_grad() = at::full_like(params.back(), 3.0F + static_cast<float>(round)).detach();
+      }
+      const double expected = (3.0 + round) * std::sqrt(2.0 * (1 << 20));
+      CHECK(optim::clip_grad_norm(params, 1.0).item<double>() == Approx(expected));
+      for (const auto& param : params) {
+        CHECK(param.grad()[7].item<double>() == Approx((3.0 + round) / expected));
+      }
+      optim::GradScaler scaler(host_first ? at::kCPU : at::kCUDA, {.init_scale = 4.0});
+      params[1].mutable_grad()[5] = std::numeric_limits<double>::infinity();
+      CHECK(scaler.unscale(params).item<float>() != 0.0F);
+      CHECK(params[0].grad()[7].item<double>() == Approx((3.0 + round) / expected / 4));
+    }
   }
 }
 

@@ -222,19 +222,22 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     if (!detail::reads_data(this->parallelism())) {
       return out;
     }
-    this->move_to_device(batch);
+    using data::batch_part;
+    const auto ranges =
+        detail::micro_ranges(data::batch_size(batch), nominal_batch_size_, schedule_->plan().micro_batches);
     double sum = 0;
-    for (const auto& [begin, count] :
-         detail::micro_ranges(data::batch_size(batch), nominal_batch_size_, schedule_->plan().micro_batches)) {
-      using data::batch_part;
-      out.batches.push_back(batch_part(std::as_const(batch), begin, count));
-      const B& piece = out.batches.back();
-      if (schedule_->has_first_stage()) {
-        out.inputs.push_back(detail::stage_inputs(model_input(piece)));
-      }
-      if (schedule_->has_last_stage()) {
+    if (schedule_->has_last_stage()) {  // before the move: on a device, counting waits
+      for (const auto& [begin, count] : ranges) {
+        const B piece = batch_part(std::as_const(batch), begin, count);
         out.shares.push_back(static_cast<double>(detail::normalizer_of(piece, this->criterion).value_or(count)));
         sum += out.shares.back();
+      }
+    }
+    this->move_to_device(batch);
+    for (const auto& [begin, count] : ranges) {
+      out.batches.push_back(batch_part(std::as_const(batch), begin, count));
+      if (schedule_->has_first_stage()) {
+        out.inputs.push_back(detail::stage_inputs(model_input(out.batches.back())));
       }
     }
     for (double& share : out.shares) {

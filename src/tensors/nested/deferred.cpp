@@ -75,6 +75,7 @@ at::Tensor Deferred::run(const Compute& compute) const {
       done.record(*stream_);
     }
     done.block(*now);
+    out.record_stream(*now);
   }
   check<StateError>(out.sizes() == c10::IntArrayRef(shape_.sizes) && out.dtype() == shape_.dtype,
                     "nested_tensor.values", "expected deferred values of shape (", join(shape_.sizes), "), got (",

@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <tensors/raw.hpp>
+
 namespace danling::inline v0::detail {
 namespace {
 
@@ -29,7 +31,7 @@ struct PermuteRows : torch::autograd::Function<PermuteRows> {
 at::Tensor row_index(const std::vector<std::int64_t>& rows, at::Device device) {
   const at::Tensor host = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
   std::copy(rows.begin(), rows.end(), host.mutable_data_ptr<std::int64_t>());
-  return device.is_cpu() ? host : host.to(device);
+  return tensors::moved(host, device);
 }
 
 at::Tensor take_rows(const at::Tensor& values, const std::vector<std::int64_t>& rows) {

@@ -14,6 +14,7 @@
 #include <tensors/nested/along.hpp>
 #include <tensors/nested/operators.hpp>
 #include <tensors/nested/rows.hpp>
+#include <tensors/raw.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -112,7 +113,7 @@ std::optional<std::vector<at::Tensor>> token_indices(Call& call, const at::Tenso
     on_host = on_host && (!index.defined() || index.is_cpu());
   }
   const at::Device device = on_host ? at::Device(at::kCPU) : self.device();
-  const auto on_device = [&](const at::Tensor& index) { return index.to(device, at::kLong, /*non_blocking=*/true); };
+  const auto on_device = [&](const at::Tensor& index) { return tensors::moved(index, device, at::kLong); };
   at::Tensor batch = on_device(index_of(structure.batch_dim(rank)));
   batch = checked(call, batch, at::full_like(batch, structure.batch()), impl);
   at::Tensor place;
