@@ -41,8 +41,8 @@ class Danling(ConanFile):
         "spdlog/*:header_only": True,
     }
     # All that the library, the command and cmake --install read.
-    sources_of = ("*.md", "CMakeLists.txt", "LICENSE", "apps/*", "cmake/*", "docs/*", "examples/*", "include/*", "src/*",
-                  "tools/fetch_libtorch.py")
+    sources_of = ("CHANGELOG.md", "CMakeLists.txt", "CONTRIBUTING.md", "LICENSE", "README.md", "apps/*", "cmake/*", "docs/*",
+                  "examples/*", "include/*", "src/*", "tools/fetch_libtorch.py")
 
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..", "..")

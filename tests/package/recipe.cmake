@@ -1,0 +1,18 @@
+# The Conan recipe exports all that cmake --install reads.
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+
+file(READ "${source}/cmake/DanlingInstall.cmake" rules)
+file(READ "${source}/packaging/conan/conanfile.py" recipe)
+string(REGEX MATCHALL "{PROJECT_SOURCE_DIR}/[^/\"]+" paths "${rules}")
+list(LENGTH paths count)
+if(count LESS 5)
+  message(SEND_ERROR "expected the paths of cmake/DanlingInstall.cmake, found ${count}")
+endif()
+foreach(path IN LISTS paths)
+  string(REPLACE "{PROJECT_SOURCE_DIR}/" "" path "${path}")
+  string(FIND "${recipe}" "\"${path}\"" file)
+  string(FIND "${recipe}" "\"${path}/" folder)
+  if(file EQUAL -1 AND folder EQUAL -1)
+    message(SEND_ERROR "expected ${path}, which cmake --install reads, in sources_of of packaging/conan/conanfile.py")
+  endif()
+endforeach()
