@@ -57,7 +57,7 @@ class RunnerIdentity {
   bool distributed() const { return world_size() > 1; }
   bool is_main_process() const { return rank() == 0; }
   bool is_local_main_process() const { return local_rank() == 0; }
-  /// Device of the model: `device` of the config, or else the first CUDA device of this process, or else the CPU.
+  /// Device of the model. `auto` and `cuda`: the GPU of the local rank. It becomes current in the constructing thread.
   at::Device device() const { return device_; }
 
  protected:
