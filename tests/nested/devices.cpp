@@ -5,9 +5,9 @@
 
 #include <torch/torch.h>
 
-#include <danling/runner/precision.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
+#include <nested/autocast.hpp>
 #include <nested/device_layers.hpp>
 #include <support/catch.hpp>
 #include <support/cuda.hpp>
@@ -228,7 +228,7 @@ TEST_CASE("NestedTensor on CUDA: autocast computes in half precision, with float
   model->to(torch::kCUDA);
   const NestedTensor x({values_of({3, 8}), values_of({5, 8})}, {.device = torch::kCUDA});
   const auto [out, attended] = [&] {
-    const danling::PrecisionContext half(at::kCUDA, at::kHalf);
+    const nested_tests::Autocast half(at::kCUDA, at::kHalf);
     const NestedTensor hidden(model->forward(x));
     return std::pair(hidden, NestedTensor(torch::scaled_dot_product_attention(hidden, hidden, hidden)));
   }();

@@ -10,8 +10,8 @@
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
-#include <danling/runner/precision.hpp>
 
+#include <nested/autocast.hpp>
 #include <nested/called_operators.hpp>
 #include <nested/element_checks.hpp>
 
@@ -321,7 +321,7 @@ TEST_CASE("fused attention: under autocast on the CPU", "[nested][fused]") {
   torch::manual_seed(60);
   torch::nn::MultiheadAttention attention(torch::nn::MultiheadAttentionOptions(16, 2));
   const auto attend = [&](const Tensor& x) {
-    const danling::PrecisionContext bf16(at::kCPU, at::kBFloat16);
+    const nested_tests::Autocast bf16(at::kCPU, at::kBFloat16);
     return attention->forward(x, x, x);
   };
   const CalledOperators called;

@@ -10,8 +10,8 @@
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
-#include <danling/runner/precision.hpp>
 
+#include <nested/autocast.hpp>
 #include <nested/called_operators.hpp>
 #include <nested/element_checks.hpp>
 #include <support/cuda.hpp>
@@ -256,7 +256,7 @@ TEST_CASE("fused attention on CUDA: under autocast", "[nested][fused][cuda]") {
     const NestedTensor x(parts, sequences_first);
     const CalledOperators called;
     const auto [out, weights] = [&] {
-      const danling::PrecisionContext bf16(at::kCUDA, at::kBFloat16);
+      const nested_tests::Autocast bf16(at::kCUDA, at::kBFloat16);
       return attention->forward(x, x, x);
     }();
     CHECK(called.contain("aten::_flash_attention_forward"));

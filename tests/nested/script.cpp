@@ -9,8 +9,8 @@
 
 #include <danling/core/error.hpp>
 #include <danling/nn/recompute.hpp>
-#include <danling/runner/precision.hpp>
 
+#include <nested/autocast.hpp>
 #include <nested/element_checks.hpp>
 
 namespace nested_script {
@@ -84,7 +84,7 @@ TEST_CASE("TorchScript: an operator that is refused is refused there too", "[nes
 /// Results under autocast to bfloat16 on the CPU.
 template <class Function>
 auto cast_automatically(const Function& function) {
-  const danling::PrecisionContext bf16(at::kCPU, at::kBFloat16);
+  const nested_tests::Autocast bf16(at::kCPU, at::kBFloat16);
   return function();
 }
 
