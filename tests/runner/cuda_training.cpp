@@ -131,13 +131,21 @@ TEST_CASE("compile on a GPU: the steps run as they are, with the same numbers, a
 
 using on_cuda::Waits;
 
+struct GlobalRunner : TinyRunner {
+  explicit GlobalRunner(const TinyConfig& config) : TinyRunner(config) {
+    using namespace dl::metrics;
+    metrics = multiclass_metrics(3, {.mode = Mode::global}, {multiclass_accuracy(3)});
+  }
+};
+
 /// How often the training thread waits for the device in an epoch of `steps` updates without log lines between them.
+template <class Runner>
 std::int64_t waits_of(TinyConfig config, std::int64_t steps) {
   const Folder folder;
   config.workspace_root = folder.path().string();
-  config.records = steps * config.dataloader.batch_size * config.accum_steps;
+  config.records = steps * config.dataloader.batch_size.value() * config.accum_steps;
   config.log_interval = 1000;
-  TinyRunner runner(config);
+  Runner runner(config);
   const Waits waits;
   runner.train();
   return waits.count();
@@ -147,21 +155,21 @@ TEST_CASE("steps on a GPU: they wait for the device only where the documents say
   if (!has_cuda_device()) {
     return;
   }
-  const auto check = [](const Setting& setting, std::int64_t waits_per_update) {
+  const auto check = []<class Runner = TinyRunner>(const Setting& setting, std::int64_t waits_per_update) {
     CAPTURE(setting.name);
     TinyConfig config;
     config.device = "cuda";
     config.epochs = 1;
     setting.set(config);
-    waits_of(config, 5);  // the first update of a process compares kernels
-    const std::int64_t few = waits_of(config, 10), many = waits_of(config, 60);
+    waits_of<Runner>(config, 5);  // the first update of a process compares kernels
+    const std::int64_t few = waits_of<Runner>(config, 10), many = waits_of<Runner>(config, 60);
     CAPTURE(few, many);
     CHECK(many - few == 50 * waits_per_update);
   };
   for (const Setting& setting : settings()) {
     check(setting, 0);
   }
-  check({"global metrics", [](TinyConfig& config) { config.metrics.mode = "global"; }}, 0);
+  check.operator()<GlobalRunner>({"global metrics", [](TinyConfig&) {}}, 0);
   check({"pinned memory", [](TinyConfig& config) { config.dataloader.pin_memory = true; }}, 0);
   check({"workers", [](TinyConfig& config) { config.dataloader.num_workers = 2; }}, 0);
   check({"SWA", [](TinyConfig& config) { config.swa.enabled = true; }}, 0);
