@@ -179,6 +179,14 @@ TEST_CASE("steps on a GPU: they wait for the device only where the documents say
   check({"spike.action", [](TinyConfig& config) { config.spike.action = "warn"; }}, 1);
 }
 
+#else
+
+TEST_CASE("steps on a GPU: their waits are not counted in this build", "[runner][cuda]") {
+  if (has_cuda_device()) {
+    WARN("skipped: compiled without CUDA's headers, which count waits");
+  }
+}
+
 #endif
 
 }  // namespace on_cuda_training
