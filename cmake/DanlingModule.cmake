@@ -12,47 +12,69 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(danling_flags INTERFACE -Wno-restrict)
 endif()
 
-set_property(GLOBAL PROPERTY danling_objects "")
+set_property(GLOBAL PROPERTY danling_objects_fast "")
+set_property(GLOBAL PROPERTY danling_objects_others "")
 set_property(GLOBAL PROPERTY danling_links "")
 
-# danling_module(<name> [TORCH] [STEP] [LINK <library>...] [HEADERS <library>...] [DEFINES <definition>...]
-#   [EXCLUDE <source>...]): EXCLUDE lists sources, relative to the module, that this build leaves out.
+# danling_module(<name> [TORCH] [FAST ALL|<source>...] [LINK <library>...] [HEADERS <library>...]
+#   [DEFINES <definition>...] [EXCLUDE <source>...])
+# FAST: the sources that run in each step, or for each element of a file or tensor. They keep the optimization of the build
+# type; in a release build the others get -O1, which takes two thirds of the time. EXCLUDE: sources that this build leaves
+# out. Sources are relative to the module.
 function(danling_module name)
   if(DANLING_MODULES AND NOT name IN_LIST DANLING_MODULES)
     return()
   endif()
-  cmake_parse_arguments(arg "TORCH;STEP" "" "LINK;HEADERS;DEFINES;EXCLUDE" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
-  foreach(source IN LISTS arg_EXCLUDE)
-    list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/${name}/${source}")
+  cmake_parse_arguments(arg "TORCH" "" "FAST;LINK;HEADERS;DEFINES;EXCLUDE" ${ARGN})
+  set(root "${PROJECT_SOURCE_DIR}/src/${name}")
+  file(GLOB_RECURSE others CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/*.cpp")
+  list(REMOVE_ITEM others ${arg_EXCLUDE})
+  if(arg_FAST STREQUAL "ALL")
+    set(fast ${others})
+  else()
+    set(fast ${arg_FAST})
+    foreach(source IN LISTS fast)
+      if(NOT EXISTS "${root}/${source}")
+        message(FATAL_ERROR "danling_module: expected a source of src/${name} in FAST, got ${source}")
+      endif()
+    endforeach()
+    list(REMOVE_ITEM fast ${arg_EXCLUDE})
+  endif()
+  list(REMOVE_ITEM others ${fast})
+
+  foreach(part IN ITEMS fast others)
+    if(NOT ${part})
+      continue()
+    endif()
+    set(objects danling_${name})
+    if(part STREQUAL "fast")
+      set(objects danling_${name}_fast)
+    endif()
+    list(TRANSFORM ${part} PREPEND "${root}/")
+    add_library(${objects} OBJECT ${${part}})
+    set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+    target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+    target_link_libraries(${objects} PRIVATE danling_flags ${arg_LINK} ${arg_HEADERS})
+    target_compile_definitions(${objects} PRIVATE DANLING_SOURCES ${arg_DEFINES})
+    # Allows g++ to inline functions of the shared library, since no program replaces single ones.
+    target_compile_options(${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
+    if(arg_TORCH)
+      target_link_libraries(${objects} PRIVATE torch)
+      if(DANLING_PRECOMPILE)
+        danling_precompile_torch(${objects})
+      endif()
+    endif()
+    if(DANLING_UNITY)
+      # Each unit takes 2 to 2.6 GB of memory, most of it for LibTorch's headers.
+      set_target_properties(${objects} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 70)
+      # An anonymous namespace in an included file is harmless if that file is a source.
+      target_compile_options(${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    endif()
+    if(part STREQUAL "others")
+      target_compile_options(${objects} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
+    set_property(GLOBAL APPEND PROPERTY danling_objects_${part} $<TARGET_OBJECTS:${objects}>)
   endforeach()
-  if(NOT sources)
-    return()
-  endif()
-  add_library(danling_${name} OBJECT ${sources})
-  set_target_properties(danling_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
-  target_include_directories(danling_${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
-  target_link_libraries(danling_${name} PRIVATE danling_flags ${arg_LINK} ${arg_HEADERS})
-  target_compile_definitions(danling_${name} PRIVATE DANLING_SOURCES ${arg_DEFINES})
-  # Allows g++ to inline functions of the shared library, since no program replaces single ones.
-  target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
-  if(arg_TORCH)
-    target_link_libraries(danling_${name} PRIVATE torch)
-    if(DANLING_PRECOMPILE AND NOT arg_STEP)  # it reorders functions, and g++ then inlines others
-      danling_precompile_torch(danling_${name})
-    endif()
-  endif()
-  if(DANLING_UNITY)
-    # Each unit takes 2 to 2.6 GB of memory, most of it for LibTorch's headers.
-    set_target_properties(danling_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 70)
-    # An anonymous namespace in an included file is harmless if that file is a source.
-    target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-    if(arg_STEP)
-      # Inlining may double a unit: by gcc's 40 %, a large unit keeps calls on the step path that its sources do not.
-      target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=inline-unit-growth=100>)
-    endif()
-  endif()
-  set_property(GLOBAL APPEND PROPERTY danling_objects $<TARGET_OBJECTS:danling_${name}>)
   set_property(GLOBAL APPEND PROPERTY danling_links ${arg_LINK})
 endfunction()
 
@@ -77,10 +99,12 @@ function(danling_precompile_torch module)
 endfunction()
 
 function(danling_library)
-  get_property(objects GLOBAL PROPERTY danling_objects)
+  # A function of a header that both have is linked from the first.
+  get_property(fast GLOBAL PROPERTY danling_objects_fast)
+  get_property(others GLOBAL PROPERTY danling_objects_others)
   get_property(links GLOBAL PROPERTY danling_links)
   list(REMOVE_DUPLICATES links)
-  add_library(danling ${objects})
+  add_library(danling ${fast} ${others})
   add_library(danling::danling ALIAS danling)
   set_target_properties(danling PROPERTIES
     LINKER_LANGUAGE CXX

@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -12,6 +11,7 @@
 #include <danling/checkpoint/weights.hpp>
 
 #include <checkpoint/identity.hpp>
+#include <core/name_pattern.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -116,30 +116,21 @@ void find_candidates(const State& tree, const std::string& key, std::vector<Cand
 
 using Names = std::unordered_set<std::string>;
 
-std::regex compile(const std::string& pattern, std::string_view option) {
-  try {
-    return std::regex(pattern);
-  } catch (const std::regex_error& error) {
-    fail<ConfigError>(loading, "expected a regular expression in ", option, ", got ", quote(pattern), ": ",
-                      error.what());
-  }
-}
-
 // Moves the entries of the model that `skip` matches to `skipped`.
 State without_skipped(const State& own, const PretrainedOptions& options, std::vector<std::string>& skipped) {
   if (options.skip.empty()) {
     return own;
   }
-  std::vector<std::pair<std::regex, bool>> patterns;
+  std::vector<std::pair<detail::NamePattern, bool>> patterns;
   for (const auto& pattern : options.skip) {
-    patterns.emplace_back(compile(pattern, "skip"), false);
+    patterns.emplace_back(detail::NamePattern(pattern, loading, "a regular expression in skip"), false);
   }
   State out = State::Map();
   for (const auto& [key, value] : own.map()) {
     const std::string name = text_of(key);
     bool skips = false;
     for (auto& [pattern, used] : patterns) {
-      if (std::regex_search(name, pattern)) {
+      if (pattern.is_in(name)) {
         skips = used = true;
       }
     }
@@ -157,9 +148,9 @@ State without_skipped(const State& own, const PretrainedOptions& options, std::v
 }
 
 void rename(std::vector<Entry>& entries, const PretrainedOptions& options, const Names& own) {
-  std::vector<std::pair<std::regex, std::string>> patterns;
+  std::vector<std::pair<detail::NamePattern, std::string>> patterns;
   for (const auto& [pattern, replacement] : options.rename_pattern) {
-    patterns.emplace_back(compile(pattern, "rename_pattern"), replacement);
+    patterns.emplace_back(detail::NamePattern(pattern, loading, "a regular expression in rename_pattern"), replacement);
   }
   std::unordered_map<std::string, std::string> seen;
   for (Entry& entry : entries) {
@@ -169,7 +160,7 @@ void rename(std::vector<Entry>& entries, const PretrainedOptions& options, const
       }
     }
     for (const auto& [pattern, replacement] : patterns) {
-      entry.name = std::regex_replace(entry.name, pattern, replacement);
+      entry.name = pattern.replace(entry.name, replacement);
     }
     for (const auto part : wrapping_parts) {
       for (auto at = entry.name.find(part); at != std::string::npos && !own.contains(entry.name);

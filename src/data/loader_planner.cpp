@@ -14,11 +14,18 @@ namespace danling::inline v0::data::detail {
 
 BatchSlot::~BatchSlot() = default;
 
+void BatchSlot::swap_memory(BatchInfo& one, BatchInfo& other) {
+  one.indices.swap(other.indices);
+  one.split.swap(other.split);
+  one.sample_keys.swap(other.sample_keys);
+  one.entry_keys.swap(other.entry_keys);
+}
+
 // Flattened: in a large unit, gcc would leave the copies of strings and lists as calls, for each batch.
 [[gnu::flatten]] void BatchSlot::copy_info(BatchInfo& of_batch, BatchInfo& spare) {
   info.entry_keys = std::move(of_batch.entry_keys);
-  spare = info;
-  of_batch = std::move(spare);
+  swap_memory(of_batch, spare);
+  of_batch = info;
 }
 
 BatchReader::~BatchReader() = default;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <regex>
 #include <set>
 #include <unordered_map>
 
@@ -20,6 +19,7 @@
 #include <danling/core/error.hpp>
 #include <danling/nn/lora_linear.hpp>
 
+#include <core/name_pattern.hpp>
 #include <nn/adapter_names.hpp>
 
 namespace danling::inline v0::nn {
@@ -54,28 +54,24 @@ struct MergedWeight : torch::autograd::Function<MergedWeight> {
   }
 };
 
-std::vector<std::pair<std::string, std::regex>> compile(const std::optional<std::vector<std::string>>& patterns,
-                                                        const std::string& where) {
-  std::vector<std::pair<std::string, std::regex>> out;
+std::vector<danling::detail::NamePattern> compile(const std::optional<std::vector<std::string>>& patterns,
+                                                  const std::string& where) {
+  std::vector<danling::detail::NamePattern> out;
   for (const auto& pattern : patterns.value_or(std::vector<std::string>())) {
     check<ConfigError>(!pattern.empty(), where, "expected a pattern, got none");
-    try {
-      out.emplace_back(pattern, std::regex(pattern));
-    } catch (const std::regex_error& error) {
-      fail<ConfigError>(where, "expected a regular expression, got ", quote(pattern), ": ", error.what());
-    }
+    out.emplace_back(pattern, where);
   }
   return out;
 }
 
 // The names that any pattern matches. Each pattern must have a match.
-std::set<std::string> matches(const std::vector<std::pair<std::string, std::regex>>& patterns,
+std::set<std::string> matches(const std::vector<danling::detail::NamePattern>& patterns,
                               const std::vector<std::string>& names, const std::string& where, std::string_view what) {
   std::set<std::string> out;
-  for (const auto& [text, pattern] : patterns) {
+  for (const auto& pattern : patterns) {
     bool found = false;
     for (const auto& name : names) {
-      if (std::regex_search(name, pattern)) {
+      if (pattern.is_in(name)) {
         out.insert(name);
         found = true;
       }
@@ -84,7 +80,7 @@ std::set<std::string> matches(const std::vector<std::pair<std::string, std::rege
     check<ConfigError>(found, where, "expected a pattern that matches ", what, " (",
                        names.empty() ? "the model has none" : join(some),
                        names.size() > some.size() ? concat(" and ", names.size() - some.size(), " more") : "",
-                       "), got ", quote(text), did_you_mean(text, names));
+                       "), got ", quote(pattern.text()), did_you_mean(pattern.text(), names));
   }
   return out;
 }

@@ -1,11 +1,12 @@
 // Activation recompute for modules by name.
 #include <algorithm>
-#include <regex>
 
 #include <torch/nn/modules/container/sequential.h>
 
 #include <danling/core/error.hpp>
 #include <danling/nn/recompute.hpp>
+
+#include <core/name_pattern.hpp>
 
 namespace danling::inline v0::nn {
 namespace {
@@ -38,11 +39,7 @@ class Selection {
  public:
   explicit Selection(const std::vector<std::string>& patterns) : found_(patterns.size()) {
     for (const std::string& pattern : patterns) {
-      try {
-        patterns_.emplace_back(pattern);
-      } catch (const std::regex_error& error) {
-        fail<ConfigError>(recompute_where, "expected regular expressions, got ", quote(pattern), ": ", error.what());
-      }
+      patterns_.emplace_back(pattern, recompute_where, "regular expressions");
     }
   }
 
@@ -52,7 +49,7 @@ class Selection {
       known_.push_back(name);
       bool matches = false;
       for (std::size_t i = 0; i < patterns_.size(); ++i) {
-        if (std::regex_search(name, patterns_[i])) {
+        if (patterns_[i].is_in(name)) {
           found_[i] = matches = true;
         }
       }
@@ -102,7 +99,7 @@ class Selection {
                        "; LibTorch has no hook around its forward: derive it from nn::Recomputable");
   }
 
-  std::vector<std::regex> patterns_;
+  std::vector<danling::detail::NamePattern> patterns_;
   std::vector<bool> found_;
   std::vector<std::string> names_, known_;
 };

@@ -51,7 +51,7 @@ struct Recording {
   bool in_formula = false;  // the current formula covers the calls inside
 };
 
-thread_local Recording* active = nullptr;
+thread_local Recording* active_recording = nullptr;
 
 struct Call : at::ObserverContext {
   std::vector<c10::IValue> inputs;
@@ -60,12 +60,12 @@ struct Call : at::ObserverContext {
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   auto call = std::make_unique<Call>();
-  if (active != nullptr) {
-    ++active->depth;
+  if (active_recording != nullptr) {
+    ++active_recording->depth;
     const auto inputs = function.inputs();
     call->inputs.assign(inputs.begin(), inputs.end());
-    call->formula = active->in_formula || has_nested(inputs) ? nullptr : flop_formula(function.name());
-    active->in_formula = active->in_formula || call->formula != nullptr;
+    call->formula = active_recording->in_formula || has_nested(inputs) ? nullptr : flop_formula(function.name());
+    active_recording->in_formula = active_recording->in_formula || call->formula != nullptr;
   }
   return call;
 }
@@ -120,15 +120,15 @@ void finish(Recording& recording, const Call& call, const at::RecordFunction& fu
 }
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
-  if (active != nullptr) {
-    finish(*active, *static_cast<Call*>(context), function);
+  if (active_recording != nullptr) {
+    finish(*active_recording, *static_cast<Call*>(context), function);
   }
 }
 
 class Observed {
  public:
   explicit Observed(Recording& recording) {
-    active = &recording;
+    active_recording = &recording;
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
                                              .needsInputs(true)
                                              .needsOutputs(true)
@@ -136,7 +136,7 @@ class Observed {
   }
   ~Observed() {
     at::removeCallback(handle_);
-    active = nullptr;
+    active_recording = nullptr;
   }
   Observed(const Observed&) = delete;
   Observed& operator=(const Observed&) = delete;

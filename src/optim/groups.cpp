@@ -1,6 +1,5 @@
 // Parameters by pattern: groups with separate options, groups without weight decay, frozen parameters.
 #include <algorithm>
-#include <regex>
 #include <set>
 #include <unordered_set>
 
@@ -8,6 +7,8 @@
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/optim/build.hpp>
+
+#include <core/name_pattern.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -38,13 +39,9 @@ OptimizerOptions group_options(const OptimizerSpec& spec, const ParamGroupSpec& 
   return out;
 }
 
-std::regex compile(const std::string& pattern, std::string_view where) {
+danling::detail::NamePattern compile(const std::string& pattern, std::string_view where) {
   check<ConfigError>(!pattern.empty(), where, "expected a pattern, got none");
-  try {
-    return std::regex(pattern);
-  } catch (const std::regex_error& error) {
-    fail<ConfigError>(where, "expected a regular expression, got ", quote(pattern), ": ", error.what());
-  }
+  return {pattern, where};
 }
 
 bool decays(const NamedParameter& parameter) {
@@ -110,10 +107,10 @@ std::unordered_set<const c10::TensorImpl*> matches(const std::vector<std::string
                                                    std::string_view where, bool expect_match) {
   std::unordered_set<const c10::TensorImpl*> out;
   for (const auto& text : patterns) {
-    const std::regex pattern = compile(text, where);
+    const danling::detail::NamePattern pattern = compile(text, where);
     bool found = false;
     for (const auto& [name, tensor] : parameters) {
-      if (std::regex_search(name, pattern)) {
+      if (pattern.is_in(name)) {
         out.insert(tensor.unsafeGetTensorImpl());
         found = true;
       }
@@ -161,10 +158,9 @@ std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::
     const ParamGroupSpec& group = spec.param_groups[index];
     const std::string where = concat(spec.section, ".param_groups[", index, "]");
     const OptimizerOptions options = group_options(spec, group, where);
-    const std::regex pattern = compile(group.pattern, where);
-    const auto rest = std::stable_partition(left.begin(), left.end(), [&](const NamedParameter& parameter) {
-      return std::regex_search(parameter.first, pattern);
-    });
+    const danling::detail::NamePattern pattern = compile(group.pattern, where);
+    const auto rest = std::stable_partition(
+        left.begin(), left.end(), [&](const NamedParameter& parameter) { return pattern.is_in(parameter.first); });
     if (rest != left.begin()) {
       add_groups(out, {left.begin(), rest}, group.no_decay.value_or(spec.no_decay.value_or(false)), options, spec,
                  where);

@@ -8,6 +8,7 @@
 #include <danling/core/error.hpp>
 
 #include <parallel/sharded_parameters.hpp>
+#include <parallel/sharded_tensor.hpp>
 
 namespace danling::inline v0 {
 namespace {

@@ -4,7 +4,6 @@
 #include <bit>
 #include <functional>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 
@@ -16,6 +15,7 @@
 #include <danling/core/error.hpp>
 #include <danling/parallel/sharded_model.hpp>
 
+#include <core/name_pattern.hpp>
 #include <parallel/sharded_tensor.hpp>
 
 namespace danling::inline v0::detail {
@@ -37,20 +37,16 @@ bool casts(const ShardOptions& options) { return options.mixed_precision.param_d
 }  // namespace
 
 std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vector<std::string>& expressions) {
-  std::vector<std::regex> patterns;
+  std::vector<NamePattern> patterns;
   for (const std::string& pattern : expressions) {
-    try {
-      patterns.emplace_back(pattern);
-    } catch (const std::regex_error& error) {
-      fail<ConfigError>(fsdp_where, "expected regular expressions for units, got ", quote(pattern), ": ", error.what());
-    }
+    patterns.emplace_back(pattern, fsdp_where, "regular expressions for units");
   }
   std::vector<bool> found(patterns.size());
   std::vector<std::string> names = {""};
   for (const auto& entry : module.named_modules("", false)) {
     bool matches = false;
     for (std::size_t at = 0; at < patterns.size(); ++at) {
-      if (std::regex_search(entry.key(), patterns[at]) || std::regex_search(entry.value()->name(), patterns[at])) {
+      if (patterns[at].is_in(entry.key()) || patterns[at].is_in(entry.value()->name())) {
         found[at] = matches = true;
       }
     }

@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <utility>
 
 #include <torch/nn/modules/embedding.h>
@@ -17,6 +16,7 @@
 #include <danling/parallel/tensor_layers.hpp>
 #include <danling/parallel/topology.hpp>
 
+#include <core/name_pattern.hpp>
 #include <parallel/sharded_tensor.hpp>
 #include <parallel/tensor_slices.hpp>
 #include <parallel/tensor_style.hpp>
@@ -185,20 +185,16 @@ std::string names_of_layers(const torch::nn::Module& module) {
 
 /// Finds the modules, each with the first rule that matches it.
 std::vector<PlannedModule> match_rules(const torch::nn::Module& module, const TensorParallelPlan& plan) {
-  std::vector<std::regex> patterns;
+  std::vector<danling::detail::NamePattern> patterns;
   for (const TensorParallelRule& rule : plan) {
-    try {
-      patterns.emplace_back(rule.pattern);
-    } catch (const std::regex_error& error) {
-      fail<ConfigError>(plan_name, "expected regular expressions, got ", quote(rule.pattern), ": ", error.what());
-    }
+    patterns.emplace_back(rule.pattern, plan_name, "regular expressions");
   }
   std::vector<bool> found(plan.size());
   std::vector<PlannedModule> out;
   for (const auto& entry : module.named_modules("", /*include_self=*/false)) {
     bool is_planned = false;
     for (std::size_t at = 0; at < plan.size(); ++at) {
-      if (std::regex_search(entry.key(), patterns[at])) {
+      if (patterns[at].is_in(entry.key())) {
         found[at] = true;
         if (!is_planned) {
           out.push_back({entry.key(), entry.value(), plan[at]});

@@ -1,7 +1,6 @@
 #include <runner/adapters.hpp>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 #include <system_error>
 
@@ -10,6 +9,8 @@
 #include <danling/core/detail/suggest.hpp>
 #include <danling/nn/lora.hpp>
 #include <danling/optim/build.hpp>
+
+#include <core/name_pattern.hpp>
 
 namespace danling::inline v0 {
 
@@ -79,9 +80,10 @@ void TorchRunnerBase::Adapters::freeze() {
 NamedTensors TorchRunnerBase::Adapters::modules_to_save() const {
   NamedTensors out;
   const auto add = [&out](const ModelHandle& model, const nn::LoraOptions& options) {
-    for (const auto& pattern : options.modules_to_save.value_or(std::vector<std::string>())) {
+    for (const auto& text : options.modules_to_save.value_or(std::vector<std::string>())) {
+      const detail::NamePattern pattern(text, "runner.materialize_model");
       for (const auto& item : model.lora() != nullptr ? model.named_parameters() : NamedTensors()) {
-        if (std::regex_search(item.first, std::regex(pattern))) {
+        if (pattern.is_in(item.first)) {
           out.push_back(item);
         }
       }

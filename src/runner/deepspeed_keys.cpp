@@ -18,7 +18,7 @@ constexpr std::string_view own_sums = "gradients are summed in buckets of the li
 constexpr std::string_view removed = "DeepSpeed has removed it";
 
 // Keys of DeepSpeed 0.19, and keys that it removed, in the order of its documentation.
-constexpr DeepSpeedKey keys[] = {
+constexpr DeepSpeedKey known_keys[] = {
     // Accepted: results do not depend on them.
     {"", "prescale_gradients", true, "", "gradients are summed in float32 and divided once"},
     {"", "gradient_predivide_factor", true, "", "gradients are summed in float32 and divided once"},
@@ -138,7 +138,7 @@ bool is_neutral(const ConfigTree& tree, std::string_view neutral) {
 
 }  // namespace
 
-std::span<const DeepSpeedKey> deepspeed_keys() { return keys; }
+std::span<const DeepSpeedKey> deepspeed_keys() { return known_keys; }
 
 DeepSpeedSection::DeepSpeedSection(const ConfigTree* tree, std::string path, std::vector<std::string>& notes)
     : tree_(tree != nullptr && tree->is_null() ? nullptr : tree), path_(std::move(path)), notes_(&notes) {
@@ -233,12 +233,12 @@ void DeepSpeedSection::finish() {
   for (const auto& entry : tree_->map()) {
     const std::string& key = entry.key.string();
     if (std::find(read_.begin(), read_.end(), key) != read_.end()) continue;
-    const auto* rule = std::find_if(std::begin(keys), std::end(keys), [&](const DeepSpeedKey& known) {
+    const auto* rule = std::find_if(std::begin(known_keys), std::end(known_keys), [&](const DeepSpeedKey& known) {
       return known.section == own && known.key == key;
     });
-    if (rule == std::end(keys)) {
+    if (rule == std::end(known_keys)) {
       std::vector<std::string> known = read_;
-      for (const DeepSpeedKey& other : keys) {
+      for (const DeepSpeedKey& other : known_keys) {
         if (other.section == own) known.emplace_back(other.key);
       }
       fail<ConfigError>(deepspeed_read, "expected a key of DeepSpeed, got ", quote(path_of(key)),

@@ -30,9 +30,11 @@ class BatchSlot {
   virtual ~BatchSlot();
   /// Drops the batch and the data read for it.
   virtual void drop() = 0;
-  /// Copies `info` to the info of the batch, through `spare`, whose memory the copy reuses. Takes over the entry keys
-  /// that the dataset set there.
+  /// Copies `info` to the info of the batch, which gets the memory of `spare`. Takes over the entry keys that the
+  /// dataset set there.
   void copy_info(BatchInfo& of_batch, BatchInfo& spare);
+  /// Swaps the containers of two infos.
+  static void swap_memory(BatchInfo& one, BatchInfo& other);
 
   BatchInfo info;
   /// Number of samples in the batch, once it is read.

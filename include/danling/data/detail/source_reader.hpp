@@ -21,7 +21,7 @@ class SourceSlot final : public BatchSlot {
   void drop() override {
     if constexpr (HasInfo<B>) {
       if (batch) {
-        spare = std::move(batch->info);  // the next batch reuses its memory
+        swap_memory(batch->info, spare);  // for the next batch
       }
     }
     batch.reset();
