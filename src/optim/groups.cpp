@@ -170,7 +170,8 @@ std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::
                                  " to match a parameter that no earlier group has, got no match"));
     }
   }
-  add_groups(out, std::move(left), spec.no_decay.value_or(false), spec, spec, spec.section);
+  add_groups(out, std::move(left), spec.no_decay.value_or(false), static_cast<const OptimizerOptions&>(spec), spec,
+             spec.section);
   return out;
 }
 
