@@ -18,9 +18,9 @@ set_property(GLOBAL PROPERTY danling_links "")
 
 # danling_module(<name> [TORCH] [FAST ALL|<source>...] [LINK <library>...] [HEADERS <library>...]
 #   [DEFINES <definition>...] [EXCLUDE <source>...])
-# FAST: the sources that run in each step, or for each element of a file or tensor. They keep the optimization of the build
-# type; in a release build the others get -O1, which takes two thirds of the time. EXCLUDE: sources that this build leaves
-# out. Sources are relative to the module.
+# FAST: the sources that run in each step of a process, or for each element of a file or tensor. They keep the optimization
+# of the build type; where that is -O3, the others get -O1, which takes two thirds of the time. EXCLUDE: sources that this
+# build leaves out. Sources are relative to the module.
 function(danling_module name)
   if(DANLING_MODULES AND NOT name IN_LIST DANLING_MODULES)
     return()
@@ -70,7 +70,7 @@ function(danling_module name)
       # An anonymous namespace in an included file is harmless if that file is a source.
       target_compile_options(${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     endif()
-    if(part STREQUAL "others")
+    if(part STREQUAL "others" AND CMAKE_CXX_FLAGS_RELEASE MATCHES "-O3")  # else the user has chosen another level
       target_compile_options(${objects} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
     set_property(GLOBAL APPEND PROPERTY danling_objects_${part} $<TARGET_OBJECTS:${objects}>)
@@ -99,7 +99,7 @@ function(danling_precompile_torch module)
 endfunction()
 
 function(danling_library)
-  # A function of a header that both have is linked from the first.
+  # In a shared library, a function of a header that both have is linked from the first.
   get_property(fast GLOBAL PROPERTY danling_objects_fast)
   get_property(others GLOBAL PROPERTY danling_objects_others)
   get_property(links GLOBAL PROPERTY danling_links)

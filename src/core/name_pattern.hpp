@@ -1,5 +1,5 @@
-// Regular expressions for names of modules and parameters. Only this source includes <regex>, which takes 2 s to
-// compile.
+// Regular expressions for names of modules and parameters. Of the library, only name_pattern.cpp includes <regex>,
+// which takes 2 s to compile.
 #pragma once
 
 #include <memory>

@@ -80,9 +80,12 @@ void TorchRunnerBase::Adapters::freeze() {
 NamedTensors TorchRunnerBase::Adapters::modules_to_save() const {
   NamedTensors out;
   const auto add = [&out](const ModelHandle& model, const nn::LoraOptions& options) {
+    if (model.lora() == nullptr) {
+      return;
+    }
     for (const auto& text : options.modules_to_save.value_or(std::vector<std::string>())) {
       const detail::NamePattern pattern(text, "runner.materialize_model");
-      for (const auto& item : model.lora() != nullptr ? model.named_parameters() : NamedTensors()) {
+      for (const auto& item : model.named_parameters()) {
         if (pattern.is_in(item.first)) {
           out.push_back(item);
         }
