@@ -61,7 +61,9 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
     "rotation")
       .non_semantic();
   f("log_max_files", config.log_max_files, "rotated log files to keep; unset: 5").at_least(1).non_semantic();
-  f("log_interval", config.log_interval, "steps between log lines; 0: none; unset: 1/100 of the steps")
+  f("log_interval", config.log_interval,
+    "micro-batches between log lines (with `steps`: updates); 0: none; unset: 1/100 of the number of updates, 1024 if "
+    "it is unknown")
       .at_least(0)
       .non_semantic();
   f("log_grad_norm", config.log_grad_norm, "log the norm of the gradients, before clipping").non_semantic();

@@ -128,7 +128,7 @@ void FsdpConfig::fields(Fields& f) {
       .non_semantic();
   f("reshard_after_forward", reshard_after_forward,
     "free a unit after its forward pass and gather it again for the backward pass: less memory, more traffic; unset: "
-    "true");
+    "true; false with parallel.axes.pipeline");
   f("prefetch", prefetch, "units that are gathered ahead of the one that computes; no effect in shared memory")
       .at_least(0)
       .non_semantic();

@@ -45,7 +45,7 @@ void ModelOptimConfig::fields(Fields& f) {
   OptimizerSpec::fields(f);
   f("max_grad_norm", max_grad_norm, "clip this model's gradients to this norm; unset: the run's").above(0);
   f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: the run's").above(0);
-  f("accum_steps", accum_steps, "batches per step of this optimizer; unset: the run's").at_least(1);
+  f("accum_steps", accum_steps, "micro-batches per update of this optimizer; unset: the run's").at_least(1);
 }
 
 void OptimConfig::fields(Fields& f) {
@@ -150,8 +150,8 @@ void LossConfig::fields(Fields& f) {
   f("schedule", schedule, "curve by which the weight goes from `from` to `weight`, such as linear or cosine")
       .case_insensitive();
   f("from", from, "weight before the schedule; unset: 0");
-  f("begin", begin, "optimizer steps before the schedule; unset: 0").at_least(0);
-  f("length", length, "optimizer steps of the schedule; unset: until the end of the run").at_least(1);
+  f("begin", begin, "updates before the schedule; unset: 0").at_least(0);
+  f("length", length, "updates of the schedule; unset: until the end of the run").at_least(1);
   LossOptions::fields(f);
 }
 
@@ -211,7 +211,8 @@ DataloaderOverrides DataloaderConfig::for_split(const std::string& split) const 
 
 void CheckpointConfig::fields(Fields& f) {
   f("dir_name", dir_name, "directory of checkpoints below the run");
-  f("interval", interval, "epochs or steps between saves; 0: only at the end; unset: every epoch, or 1/20 of the steps")
+  f("interval", interval,
+    "epochs or updates between saves; 0: only at the end; unset: 1 epoch, or 1/20 of the updates (8192 if unknown)")
       .at_least(0);
   f("keep_latest_k", keep_latest_k,
     "newest history checkpoints to keep; 0 keeps all, unless one of the next two is set")
@@ -261,19 +262,18 @@ void RunnerConfig::base_fields(Fields& f) {
 
   f.group("Progress (at most one of epochs and steps)");
   f("epochs", epochs, "train until this epoch").at_least(0).non_semantic();
-  f("steps", steps, "train until this optimizer step").at_least(0).non_semantic();
-  f("accum_steps", accum_steps, "batches per optimizer step").at_least(1);
+  f("steps", steps, "train until this update").at_least(0).non_semantic();
+  f("accum_steps", accum_steps, "micro-batches per update").at_least(1);
   f("time_limit", time_limit,
     "save and exit with code 75 before this time has passed since the start: seconds, 90m, 1h30m, or d-hh:mm:ss; "
-    "unset: "
-    "none")
+    "unset: none")
       .non_semantic();
 
   f.group("Evaluation");
   f("train_splits", train_splits, "splits to train on; unset: those of training datasets");
   f("evaluate_splits", evaluate_splits, "splits to evaluate; unset: the others");
   f("evaluate_interval", evaluate_interval,
-    "steps between evaluations of whole splits, with `steps`; unset: one at the end, of a part of each split")
+    "with `steps`: updates between evaluations of whole splits; unset: one, at the end, of a part of each split")
       .at_least(1)
       .non_semantic();
   f("test_splits", test_splits, "splits evaluated once at the end and reported separately, never used for selection")
@@ -281,7 +281,9 @@ void RunnerConfig::base_fields(Fields& f) {
   f("test_with", test_with, "weights that test_splits are evaluated with: the last, or those of the best score")
       .choices({"last", "best"})
       .non_semantic();
-  f("score_split", score_split, "split that selects the best model; unset: val, validate, or the first").non_semantic();
+  f("score_split", score_split,
+    "split that selects the best model; unset: the first evaluation split whose name begins with val, else the first")
+      .non_semantic();
   f("score_name", score_name, "metric that selects the best model").non_semantic();
   f("score_mode", score_mode,
     "min: lower scores are better; max: higher; unset: as the metric declares, else min for loss, max for others")
@@ -312,7 +314,7 @@ void RunnerConfig::base_fields(Fields& f) {
     "batch, or roll back to the last checkpoint and skip the batch")
       .choices({"warn", "skip", "stop", "rollback"})
       .non_semantic();
-  f("spike", spike, "the same for a training loss far above the previous ones").non_semantic();
+  f("spike", spike, "action on a training loss far above the previous ones").non_semantic();
   f("max_rollbacks", max_rollbacks, "roll-backs before the run stops; unset: 3").at_least(0).non_semantic();
   f("losses", losses, "terms of the loss by name: their weights, or the losses themselves");
   f("distill", distill, "loss against the logits of the program's teacher");
@@ -354,7 +356,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("find_batch_size", find_batch_size, "find the largest batch instead of training: --find_batch_size").non_semantic();
 
   f.group("Process");
-  f("stack", stack, "parallelism of the run, or a name of the program; auto: parallel with parallel.axes, else ddp")
+  f("stack", stack, "parallelism of the run, or a name of the program; auto with parallel.axes: parallel, not ddp")
       .choices(stack_names())
       .synonym("auto", "ddp")
       .synonym("torch", "ddp")
