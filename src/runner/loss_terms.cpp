@@ -85,7 +85,7 @@ auto build_named(const Registry& registry, const std::string& key, const std::st
   }
 }
 
-/// The weight as a function of the number of optimizer steps.
+/// The weight as a function of the number of updates.
 std::function<double(std::int64_t)> scheduled_weight(const std::string& name, const LossConfig& term,
                                                      double final_weight, std::int64_t length) {
   const optim::SchedulerSpec options{.total_steps = length, .warmup_steps = 0, .cooldown_steps = 0};

@@ -50,7 +50,7 @@ class TorchRunnerBase::LossTerms {
     bool distills_;
   };
 
-  /// Sets the weights that apply after `updates` optimizer steps.
+  /// Sets the weights that apply after `updates` updates.
   void set_weights(std::int64_t updates) {
     updates_ = updates;
     for (const auto& scheduled : scheduled_) {

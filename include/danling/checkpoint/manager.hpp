@@ -19,7 +19,7 @@ namespace danling::inline v0 {
 struct CheckpointRequest {
   std::string name = "latest";                 ///< name to publish under
   std::int64_t epoch = 0;                      ///< number of the epoch that ended, from 0
-  std::int64_t global_step = 0;                ///< optimizer steps done
+  std::int64_t global_step = 0;                ///< updates done
   bool step_mode = false;                      ///< the interval counts steps, not epochs
   bool is_best = false;                        ///< the run's score is the best so far
   bool save_best = true;                       ///< also publish `best` when `is_best`

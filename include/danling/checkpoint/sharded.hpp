@@ -16,7 +16,8 @@
 
 namespace danling::inline v0 {
 
-/// Position of this process's box in the whole tensor. The tensor has the sizes of its box; it may have no elements.
+/// Position of this process's box in the whole tensor, for a save. The tensor has the sizes of its box; it may have no
+/// elements. (TensorShard also has the sizes of the part; ShardBox is a box to read.)
 struct ShardPlace {
   std::vector<std::int64_t> sizes;    ///< sizes of the whole tensor, the same on all processes
   std::vector<std::int64_t> offsets;  ///< index of this process's first element in the whole tensor
@@ -35,7 +36,7 @@ struct ShardedState {
   std::map<std::string, ShardPlace> places = {};
 };
 
-/// A box of a tensor; the whole tensor if both are empty.
+/// The box of a tensor that a process reads from a checkpoint; the whole tensor if both are empty.
 struct ShardBox {
   std::vector<std::int64_t> offsets = {};
   std::vector<std::int64_t> sizes = {};

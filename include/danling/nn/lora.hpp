@@ -50,7 +50,7 @@ class LoraAdapters {
   void to(at::Device device) const;
 
   /// Sets the layers' weights for the next forward passes. Call it after parameters change; a runner does. Any number
-  /// of backward passes may follow. No device wait.
+  /// of backward passes may follow. Does not wait for the device.
   void update() const;
   /// Sets B to zero: the layers then equal their base.
   void reset() const;

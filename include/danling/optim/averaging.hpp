@@ -52,8 +52,8 @@ class WeightAverage {
   ~WeightAverage();  ///< restores the model's weights
 
   /// Adds the model's weights to the average, if `start` and `interval` select this update. Call it after each update
-  /// of the model. One pass over the parameters, without a device wait; with a flag on a device, one operation per
-  /// tensor.
+  /// of the model. One pass over the parameters; does not wait for the device. With a flag on a device, one operation
+  /// per tensor.
   /// @param found_inf  number on the device, nonzero if the update was skipped: the average then does not change
   /// @return true if this update was selected. @throws StateError while the average is applied
   bool update(const at::Tensor& found_inf = {});
@@ -69,7 +69,7 @@ class WeightAverage {
   bool has_average() const { return averaged_; }
 
   /// Swaps the model's tensors and the averages; other tensors that share memory with the model's do not change. A
-  /// second call changes nothing. No device wait.
+  /// second call changes nothing. Does not wait for the device.
   void apply();
   /// Swaps them back; does nothing unless the averages are applied.
   void restore();

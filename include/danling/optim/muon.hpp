@@ -14,7 +14,7 @@ namespace danling::inline v0::optim {
 /// Updates matrices as torch.optim.Muon, by their orthogonalized momentum, and all other parameters as AdamW. With
 /// `use_muon = false` AdamW updates matrices too: for embeddings and the last layer. A group with both becomes two
 /// groups, matrices first; AdamW groups use `adamw_lr`, `adamw_betas`, `adamw_eps` and `adamw_weight_decay`. If all
-/// parameters are matrices, the state is that of Python's Muon. No device wait. Real parameters only.
+/// parameters are matrices, the state is that of Python's Muon. Does not wait for the device. Real parameters only.
 class Muon final : public Optimizer {
  public:
   /// Its options, with their defaults.

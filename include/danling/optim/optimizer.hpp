@@ -58,9 +58,9 @@ class Optimizer {
   const std::vector<ParamGroup>& param_groups() const { return groups_; }
 
   /// Updates every parameter that has a gradient, under no-grad. Divides gradients by `grad_divisor`, inside the
-  /// kernels if those run; unless it is 1, the content of the gradients is unspecified afterwards. No device wait,
-  /// except at a process's first update if LibTorch's fused kernel must first be compared with unfused operations
-  /// (docs/guide.md).
+  /// kernels if those run; unless it is 1, the content of the gradients is unspecified afterwards. Does not wait for
+  /// the device, except at a process's first update if LibTorch's fused kernel must first be compared with unfused
+  /// operations (docs/optim/optimizers.md).
   /// @throws StateError for a sparse gradient, a gradient or state that does not fit its parameter, replaced
   ///         parameters, or a divisor that is not a finite positive number.
   void step(double grad_divisor = 1.0);

@@ -14,7 +14,8 @@
 
 namespace danling::inline v0::parallel {
 
-/// A part of the model between its neighbours in the pipeline.
+/// A stage as a PipelineSchedule runs it: a position and a function, without module or names (those are in a
+/// PipelinePart).
 struct PipelineStage {
   /// Takes the outputs of the previous stage, or the data: any number of tensors of any dtypes. Must not write in place
   /// to an input that requires a gradient, which is a leaf. Runs once per micro-batch, in the order of the plan.

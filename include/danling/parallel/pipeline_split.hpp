@@ -46,7 +46,8 @@ class PipelineModel {
                                                                        const ParallelContext& parallel) = 0;
 };
 
-/// The part of a model in one stage.
+/// The part of a model in one stage, as the functions that split a model return it. A PipelineStage has only its
+/// position and forward function; a StagePart is the one that a ParallelRunner holds.
 struct PipelinePart {
   std::shared_ptr<torch::nn::Module> module;
   PipelineStage::Forward forward;

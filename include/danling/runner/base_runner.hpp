@@ -87,6 +87,7 @@ class BaseRunner : public RunnerPlan {
 
   /// Stops the loops at the end of the accumulation window: the runner saves and throws `Stopped`. Callable from any
   /// thread. load_checkpoint() clears a request for which `Stopped` was thrown, so that the program can train on.
+  /// @param signal  reported by Stopped::signal() and on_stop; under `dl::run` the exit code is 128 + signal
   void request_stop(int signal = 15) { requests_.stop.store(signal, std::memory_order_relaxed); }
 
   /// Ends train() after this epoch, or in step mode after this accumulation window. The run then evaluates, saves and
@@ -144,11 +145,11 @@ class BaseRunner : public RunnerPlan {
                    std::optional<std::int64_t> step = std::nullopt);
   /// @param text  Markdown
   void write_text(const std::string& name, const std::string& text);
-  /// Records the distribution of a tensor. Copies it on its device; does not synchronize. @throws ConfigError for a
-  /// complex or sparse tensor
+  /// Records the distribution of a tensor. Copies it on its device; does not wait for the device. @throws ConfigError
+  /// for a complex or sparse tensor
   void write_histogram(const std::string& name, const at::Tensor& values);
   /// Records an image of shape [3 or 1, height, width] or [height, width]: integers from 0 to 255 or floats from 0 to
-  /// 1. Values out of range are clamped. Copies it; does not synchronize. @throws ConfigError for another shape
+  /// 1. Values out of range are clamped. Copies it; does not wait for the device. @throws ConfigError for another shape
   void write_image(const std::string& name, const at::Tensor& image);
 
   // ---- checkpoints --------------------------------------------------------------------------------------------------
@@ -158,6 +159,7 @@ class BaseRunner : public RunnerPlan {
   /// (`checkpoint.async_mode`). Inside an accumulation window the save waits for its end: a checkpoint never holds
   /// partial gradients.
   /// @param name  alias to write, usually "latest"
+  /// @param save_best  also writes `best` if the latest result has the best score
   /// @param last_step  the final save of a run, which also exports the model
   /// @param force  save even if the manager's interval has not passed
   /// @throws CheckpointError when the last or a forced save fails, or any save with `checkpoint.on_error: stop`; other
@@ -212,8 +214,10 @@ class BaseRunner : public RunnerPlan {
   /// Writes summary.json with the status of the run. `dl::run` calls it; `error` is empty unless the run crashed.
   void write_summary(const std::string& status, const std::string& error = "", int signal = 0, int exit_code = 0);
 
-  /// Reads a payload. Called when: load_checkpoint or load_pretrained is given a path, and once in initialize() for
-  /// `resume` and `pretrained`, before the run's directory is set up. Override it to read from another location or
+  /// Reads a payload. Called when: load_checkpoint or load_pretrained is given a path; in initialize() for `resume`,
+  /// `pretrained` and `distill.checkpoint`, before the run's directory is set up; in a roll-back, on ranks other than
+  /// 0. Checkpoints that `auto_resume` finds are read by the checkpoint manager, except directories of shards, the
+  /// model of a finished run, and the source of an interrupted copy. Override it to read from another location or
   /// format. Do not apply the payload here.
   virtual State read_checkpoint(const std::filesystem::path& path);
 

@@ -5,11 +5,11 @@
 
 namespace danling::inline v0 {
 
-/// Result of train_on_batch().
+/// Result of train_on_batch() and evaluate_on_batch().
 struct BatchReport {
   at::Tensor loss;       ///< on its device; undefined if the step returns none
-  bool updated = false;  ///< the optimizer changed the parameters
-  bool done = false;     ///< training has ended: by `steps` of the config, or by a callback
+  bool updated = false;  ///< the optimizer changed the parameters; false in an evaluation
+  bool done = false;     ///< training has ended: by `steps` of the config, or by a callback; false in an evaluation
 };
 
 }  // namespace danling::inline v0

@@ -66,7 +66,7 @@ struct StepEvent : Event {
   const std::string& split;
   std::int64_t iteration;  ///< micro-batches of this pass that are done
   std::int64_t done;       ///< of the pass: micro-batches, or in step mode updates
-  const at::Tensor& loss;  ///< on its device, where reading it synchronizes; may be undefined
+  const at::Tensor& loss;  ///< on its device: reading it waits for the device; may be undefined
   std::int64_t samples;
   std::int64_t tokens;  ///< without padding; 0 if the batch does not count them
   bool closes;          ///< all accumulation windows end with this micro-batch

@@ -122,7 +122,7 @@ class CriterionHandle {
 
   /// The number of targets that the loss of this batch averages over: the weight of the batch in an accumulation window
   /// and in the average. Empty when unknown: each micro-batch of the window then has the same weight. Call it before
-  /// the batch is moved: counting ignored entries on a device synchronizes.
+  /// the batch is moved: counting ignored entries on a device waits for the device.
   std::optional<std::int64_t> loss_normalizer(const at::Tensor& target) const {
     return normalizer_ ? normalizer_(target) : std::nullopt;
   }

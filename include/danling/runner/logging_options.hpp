@@ -31,7 +31,7 @@ struct WandbConfig {
   void fields(Fields& f);
 };
 
-/// `mlflow`: see MlflowSink. Not in DanLing.
+/// `mlflow`: see MlflowSink. DanLing 0.4.8 names the keys differently: docs/moving/danling.md.
 struct MlflowConfig {
   bool enabled = false;
   std::optional<std::string> directory, experiment, name;

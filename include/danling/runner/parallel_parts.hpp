@@ -24,7 +24,8 @@ namespace danling::inline v0 {
 
 class TorchRunnerBase;
 
-/// One pipeline stage of this rank.
+/// One pipeline stage of this rank, as a ParallelRunner holds it: a parallel::PipelinePart with its position, and under
+/// the names of the whole model.
 struct StagePart {
   std::int64_t stage = 0;
   /// The stage's module.

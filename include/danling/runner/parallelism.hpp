@@ -66,7 +66,8 @@ struct AxisPlace {
   std::int64_t num_shares = 1;  ///< number of neighbouring places that the process holds, from `rank` on
 };
 
-/// Position of a rank's part in a whole tensor.
+/// Position and sizes of a rank's part of a whole parameter: what a Parallelism knows without the tensor. A ShardPlace
+/// lacks the sizes, which the saved tensor has.
 struct TensorShard {
   std::vector<std::int64_t> sizes;    ///< of the whole tensor
   std::vector<std::int64_t> offsets;  ///< of the first value of the part
@@ -172,8 +173,8 @@ class Parallelism {
 
   // ---- a step -------------------------------------------------------------------------------------------------------
 
-  /// Called before the forward pass of a micro-batch. Gradients are communicated only if `place.closes` (otherwise
-  /// no-sync); with several models it is true where all windows close.
+  /// Called before the forward pass of a micro-batch. Gradients are communicated only if `place.closes`; with several
+  /// models it is true where all windows close.
   virtual void begin_step(const WindowPlace& place);
   /// With loss scaling, called before each backward pass and before reduce_gradients. `scale` is a scalar on the
   /// device, the same for a whole window.
@@ -205,12 +206,12 @@ class Parallelism {
   /// needs windows of two or more micro-batches.
   virtual bool sums_in_backward() const { return false; }
   /// Returns a float32 scalar on the device: 1 if a gradient on any rank is not finite, else 0. Called where no norm is
-  /// computed. Does not synchronize with the device.
+  /// computed. Does not wait for the device.
   virtual at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params);
-  /// Clips as optim/clip.hpp does. Does not synchronize with the device.
+  /// Clips as optim/clip.hpp does. Does not wait for the device.
   virtual void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor);
   /// Stores the clipping factor in `scale`, for the optimizer's pass, and sets `scale.found_inf` for a non-finite norm.
-  /// Does not synchronize with the device.
+  /// Does not wait for the device.
   /// @param max_norm  infinite if only the norm is needed
   /// @return the norm of the gradients divided by `scale`, over all shards: the same on every rank
   virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale);

@@ -9,7 +9,7 @@
 
 namespace danling::inline v0 {
 
-/// `profiling`: the optimizer steps to trace, as in torch.profiler.schedule, and the data to record.
+/// `profiling`: the updates to trace, as in torch.profiler.schedule, and the data to record.
 struct ProfilingConfig {
   bool enabled = false;
   std::int64_t wait = 1, warmup = 1, active = 3;

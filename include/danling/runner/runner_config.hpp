@@ -241,12 +241,12 @@ struct RunnerConfig : Config {
   std::string log_pattern{default_log_pattern};         ///< not in DanLing
   std::optional<MemorySize> log_max_size;               ///< unset: no rotation. Not in DanLing
   std::optional<std::int64_t> log_max_files;            ///< unset: 5. Not in DanLing
-  std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the steps, or 1024 if unknown
+  std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the updates, or 1024 if unknown
   bool log_grad_norm = false, log_noise_scale = false;  ///< not in DanLing
   PerformanceConfig performance;
   bool tensorboard = false;
   WandbConfig wandb;
-  MlflowConfig mlflow;                    ///< not in DanLing
+  MlflowConfig mlflow;                    ///< DanLing 0.4.8 has other keys
   OpenMetricsConfig openmetrics;          ///< not in DanLing
   bool csv = false;                       ///< not in DanLing
   std::int64_t histogram_interval = 100;  ///< updates. Not in DanLing

@@ -33,7 +33,7 @@ struct RunnerRNGState {
   at::Tensor torch_cpu;                ///< uint8; undefined before the first capture
   std::vector<at::Tensor> torch_cuda;  ///< one per visible device
 
-  /// Reads the states of the generators. Does not synchronize with the device.
+  /// Reads the states of the generators. Does not wait for the device.
   void capture();
   /// Restores the generators.
   /// @throws StateError when the snapshot has another number of CUDA devices than the process

@@ -62,27 +62,32 @@ class BasicTorchRunner : public TorchRunnerBase {
   // register_state().
 
   /// Trains one micro-batch. The first call begins the run; finish_training() ends it. In between, the program may call
-  /// evaluate_on_batch, infer_on_batch, evaluate or save_checkpoint at any time, and use the model.
+  /// evaluate_on_batch, infer_on_batch, evaluate or save_checkpoint at any time, and use the model. With several ranks,
+  /// each passes its part of every global batch; a rank with fewer calls finish_training(), which joins the updates of
+  /// the others.
   /// @param last  closes the accumulation window with this batch
   /// @throws Stopped after a requested stop is saved; ConfigError with `epochs`; StateError inside a step
   BatchReport train_on_batch(B batch, const std::string& split = "train", bool last = false) {
     const std::int64_t samples = data::batch_size(batch);
     return train_on_batch_impl(data::BatchRef(batch), samples, split, last);
   }
-  /// Evaluates one batch; averages cover all batches since the last finish_evaluation().
+  /// Evaluates one batch; averages cover all batches since the last finish_evaluation(). With several ranks, each
+  /// passes its part, and all evaluate at the same updates.
   BatchReport evaluate_on_batch(B batch, const std::string& split = "val") {
     const std::int64_t samples = data::batch_size(batch);
     return evaluate_on_batch_impl(data::BatchRef(batch), samples, split);
   }
-  /// Returns the prediction of infer_step for one batch; changes no state, also inside a training pass.
+  /// Returns the prediction of infer_step for one batch, in which a last dimension of 1 of a tensor is removed. Changes
+  /// no state, also inside a training pass.
   P infer_on_batch(B batch) {
     std::optional<P> out;
     infer_on_batch_impl([&] { run_infer_step(data::BatchRef(batch), &out); });
     return *std::move(out);
   }
 
-  /// Predictions of a split in the order of its loader: tensors joined along the first dimension, other types one per
-  /// batch; on the CPU, if the type moves between devices. A split that also trains is read as in `evaluate`.
+  /// Predictions of a split in the order of its loader: tensors joined to [N, ...], without a last dimension of 1,
+  /// other types one per batch; on the CPU, if the type moves between devices. A split that also trains is read as in
+  /// `evaluate`.
   /// @param steps  maximum number of batches. @throws ConfigError when the split has no length and `steps` is not given
   std::conditional_t<std::same_as<P, at::Tensor>, at::Tensor, std::vector<P>> infer(
       std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
@@ -103,9 +108,9 @@ class BasicTorchRunner : public TorchRunnerBase {
       return predictions;
     }
   }
-  /// Like infer, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`. The
-  /// runner must outlive the stream. Any other use of the split's loader ends the stream; `next` then throws
-  /// StateError.
+  /// Like infer, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`; also
+  /// without a last dimension of 1. The runner must outlive the stream. Any other use of the split's loader ends the
+  /// stream; `next` then throws StateError.
   BasicInferStream<P> infer_stream(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
     return BasicInferStream<P>(begin_infer(split, steps, /*whole=*/false));
   }
@@ -375,9 +380,9 @@ class BasicTorchRunner : public TorchRunnerBase {
 /// `criterion`, `datasets` and `metrics` in its constructor, and passes the class to run(). Its members are declared in
 /// these bases:
 ///
-/// - TorchRunnerBase: model, data, optimizer, schedule, precision, backward and step;
-/// - BasicTorchRunner: hooks that take a batch, such as train_step;
-/// - BaseRunner: train, evaluate, checkpoints, callbacks, logs;
+/// - BasicTorchRunner: datasets, dataloaders, infer, train_on_batch, and hooks that take a batch, such as train_step;
+/// - TorchRunnerBase: model, criterion, optimizer, metrics, train, evaluate, test, find_lr, backward, step;
+/// - BaseRunner: callbacks, sinks, checkpoints, results, close, logger;
 /// - RunnerPlan and RunnerIdentity: the resolved plan of the run, ranks, devices, seeds.
 ///
 /// docs/hooks.md lists each hook with when, how often and on which ranks it is called. Derive from

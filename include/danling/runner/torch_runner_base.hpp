@@ -123,9 +123,9 @@ class TorchRunnerBase : public BaseRunner {
   /// True after a call of train().
   bool has_trained() const { return has_trained_; }
 
-  /// Trains with a growing learning rate and reports the losses with a suggestion (runner/finders.hpp). Then
-  /// restores all state, also after an exception; writes no checkpoint or log file. Call it before or after train(), on
-  /// all ranks. Synchronizes with the device at each update.
+  /// Trains with a growing learning rate and reports the losses with a suggestion (runner/finders.hpp). Then restores
+  /// all state, also after an exception; writes no checkpoint or log file. Call it before or after train(), on all
+  /// ranks. Waits for the device at each update.
   /// @throws StateError inside training, Stopped after a signal
   LearningRateReport find_lr(const FindLrOptions& options);
   LearningRateReport find_lr();  ///< with `find_lr` of the config
@@ -197,12 +197,11 @@ class TorchRunnerBase : public BaseRunner {
   at::Tensor begin_manual_backward();
 
   /// One update: divides by the window's weights, clips, skips non-finite gradients if configured, steps optimizer and
-  /// scheduler. Called when: step() reaches the end of a window. Synchronizes with the device once with `on_nonfinite`
-  /// stop or rollback, or `spike.action`; otherwise never: the counters then include updates that a device skips until
-  /// the next log line or save corrects them.
-  /// An override divides the gradients by `grad_divisor()`: they are sums over the window, weighted by samples (the
-  /// divisor has the same units). With a loss scale it also divides by `learner().scaler->factor()` and calls the
-  /// scaler's `update`. Do not count updates, zero gradients or save here.
+  /// scheduler. Called when: step() reaches the end of a window. Waits for the device once with `on_nonfinite` stop or
+  /// rollback, or `spike.action`; otherwise never: the counters then include updates that a device skips until the next
+  /// log line or save corrects them. An override divides the gradients by `grad_divisor()`: they are sums over the
+  /// window, weighted by samples (the divisor has the same units). With a loss scale it also divides by
+  /// `learner().scaler->factor()` and calls the scaler's `update`. Do not count updates, zero gradients or save here.
   /// @return true if the parameters were updated; only then is the update counted
   virtual bool optimizer_step();
   /// Sum of the weights of the window's micro-batches; 0: no update.

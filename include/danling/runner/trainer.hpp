@@ -6,8 +6,8 @@
 namespace danling::inline v0 {
 
 /// Set model, criterion (or Losses), datasets, metrics and optimizer, add callbacks by `add(...)`, then call `train()`.
-/// For custom steps, derive from TorchRunner. (t3w: TrainLoop and EvalLoop, whose side effects are callbacks here, and
-/// StepReturn, here StepOutput.)
+/// For custom steps, derive from TorchRunner. (t3w: TrainLoop and EvalLoop. Their side effects are callbacks here,
+/// which receive a StepEvent in place of a StepReturn.)
 class Trainer final : public TorchRunner {
  public:
   template <std::derived_from<RunnerConfig> C>

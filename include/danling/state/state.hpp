@@ -34,7 +34,7 @@ concept CheckpointableIterator = Checkpointable<T> &&(
     requires(T & iterator, std::int64_t number) { static_cast<bool>(iterator.next(number)); });
 
 /// Returns true if two states are equal bit for bit: kinds, order of keys, dtypes, shapes and bytes. NaNs with equal
-/// bits are equal. Copies device tensors to the host (device sync).
+/// bits are equal. Copies tensors on a device to the host. Waits for the device.
 bool bitwise_equal(const State& a, const State& b);
 
 /// Returns the path and the two values of the first difference, or an empty string if the states are identical.

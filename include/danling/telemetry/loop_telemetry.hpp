@@ -28,7 +28,7 @@ struct LoopCounts {
 };
 
 /// Counts the steps of one loop, in total and since the last log boundary. Steps on a device are asynchronous: call
-/// `interval()` after the device sync of the log boundary, otherwise it measures only the launches.
+/// `interval()` after the log boundary has waited for the device, otherwise it measures only the launches.
 class LoopTelemetry {
  public:
   using Clock = std::chrono::steady_clock;

@@ -18,10 +18,10 @@ struct PerplexityOptions {
 /// exp of the mean of -log softmax(logits)[target]: torchmetrics' perplexity, named "perplexity".
 ///
 /// Predictions are logits [..., vocabulary], not probabilities; targets are integers [...]. `multiclass_metrics`
-/// accepts it only with metrics of predicted classes, such as the accuracy; other containers need `base_preprocess`.
-/// Stored as two sums, exact over batches. Needs memory for a few rows of logits. Lower is better. nan without data;
-/// inf if the logit of a target is -inf. Nothing waits for a device, where targets outside the vocabulary are not
-/// detected.
+/// accepts it alone or with metrics of predicted classes, such as the accuracy; other containers need the default
+/// `base_preprocess`. Stored as two sums, exact over batches. Needs memory for a few rows of logits. Lower is better.
+/// nan without data; inf if the logit of a target is -inf. Nothing waits for a device, where targets outside the
+/// vocabulary are not detected.
 /// @throws MetricError for invalid shapes and types, and for targets outside the vocabulary on the host.
 MetricFunc perplexity(const PerplexityOptions& options = {});
 
