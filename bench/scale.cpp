@@ -205,7 +205,7 @@ void show_steps(const Link& link, const std::vector<Model>& models, const std::v
           [&](double n) { return tree_sum(link, static_cast<std::int64_t>(n), model.bytes()).total(); });
   }
   times("  of it requests", [&](double n) { return tree_sum(link, static_cast<std::int64_t>(n), 4).requests; });
-  times("line of the log, 4 meetings", [&](double n) { return 4 * exchange(link, n, 128); });
+  times("line of the log, 4 exchanges", [&](double n) { return 4 * exchange(link, n, 128); });
   times("save: states of ranks", [&](double n) { return exchange(link, n, state); });
 }
 
@@ -217,7 +217,8 @@ void show_start(const std::vector<std::int64_t>& sizes, double entry, double sto
   cells("connections, two meshes", [](double n) { return whole(n * (n - 1)); });
   cells("sockets of rank 0", [](double n) { return whole(sockets_of_first(n)); });
   cells("sockets of another rank", [](double n) { return whole(sockets_of_others(n)); });
-  cells("polls of the roll call, 1/s", [](double n) { return whole(n / std::min(std::max(n, 20.0), 500.0) * 1000); });
+  cells("polls while the ranks join, 1/s",
+        [](double n) { return whole(n / std::min(std::max(n, 20.0), 500.0) * 1000); });
   for (const Mesh mesh : meshes) {
     cells(std::string("a mesh, ") + name_of(mesh), [&](double n) { return size_text(mesh_bytes(n, entry, mesh)); });
     cells("  requests to the store", [&](double n) { return whole(mesh_requests(n, mesh)); });

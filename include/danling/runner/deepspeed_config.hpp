@@ -32,8 +32,8 @@ void fold_deepspeed(RunnerConfig& config, const RunnerConfig& defaults, std::int
 /// @throws ConfigError for a key that is unknown or refused, or a value that is out of range or contradicts another
 template <std::derived_from<RunnerConfig> C>
 C with_deepspeed(C config, std::int64_t world_size, DeepSpeedNotes* notes = nullptr) {
-  DeepSpeedNotes ranks_without_report;
-  detail::fold_deepspeed(config, C(), world_size, notes == nullptr ? ranks_without_report : *notes);
+  DeepSpeedNotes discarded;
+  detail::fold_deepspeed(config, C(), world_size, notes == nullptr ? discarded : *notes);
   return config;
 }
 
