@@ -14,8 +14,8 @@ namespace {
 using danling_test::TempDir;
 using reliability::Ended;
 
-Ended verify(const std::string& options, const std::string& program) {
-  return reliability::run("'" DANLING_COMMAND "' verify-resume " + options + " -- " + program);
+Ended verify(const std::string& options, const std::string& command) {
+  return reliability::run("'" DANLING_COMMAND "' verify-resume " + options + " -- " + command);
 }
 
 std::string forgetful(const std::string& what) { return "'" DANLING_FORGETFUL "' --forget " + what; }
