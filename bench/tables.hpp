@@ -71,7 +71,7 @@ inline std::string duration(double seconds) {
   return text;
 }
 
-inline std::string shown(const Table& table, double seconds) {
+inline std::string format_result(const Table& table, double seconds) {
   if (table.unit.empty()) {
     return duration(seconds);
   }
@@ -179,9 +179,11 @@ inline void print(const Table& table) {
     }
     char to_ours[32];
     std::snprintf(to_ours, sizeof to_ours, "x%.2f", median(ratios));
-    std::printf("  %-70s %12s %26s %9s\n", contestant.name.c_str(), shown(table, median(contestant.seconds)).c_str(),
-                (shown(table, per_second ? *high : *low) + " .. " + shown(table, per_second ? *low : *high)).c_str(),
-                to_ours);
+    std::printf(
+        "  %-70s %12s %26s %9s\n", contestant.name.c_str(), format_result(table, median(contestant.seconds)).c_str(),
+        (format_result(table, per_second ? *high : *low) + " .. " + format_result(table, per_second ? *low : *high))
+            .c_str(),
+        to_ours);
     const double typical = median(contestant.seconds);
     record_value(table.title + ": " + contestant.name, per_second ? table.work / typical : 1e6 * typical,
                  per_second ? table.unit : "us");

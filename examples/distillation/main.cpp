@@ -58,7 +58,7 @@ class DigitRunner : public dl::TorchRunner {
     datasets["train"] = train;
     datasets["val"] = val;
     datasets["test"] = dl::data::mnist(DIGITS, dl::data::DatasetSplit::test);
-    metrics = dl::metrics::accuracy_metrics(10);
+    metrics = dl::accuracy_metrics(10);
 
     model = config.role == Role::teacher ? make_teacher() : make_student();
     if (config.distill.checkpoint) {

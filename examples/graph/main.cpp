@@ -66,7 +66,7 @@ class GraphRunner : public dl::BasicTorchRunner<Graphs> {
     datasets["val"] = Trees{300, /*seed=*/2};
     model = Net(config);
     criterion = nn::CrossEntropyLoss();
-    metrics = dl::metrics::accuracy_metrics(3);
+    metrics = dl::accuracy_metrics(3);
   }
 };
 

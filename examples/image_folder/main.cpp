@@ -88,7 +88,7 @@ class FolderRunner : public dl::TorchRunner {
                        Conv2d(Conv2dOptions(c, 2 * c, 3).padding(1)), ReLU(), MaxPool2d(2), Flatten(),
                        Linear(2 * c * edge * edge, classes));
     criterion = CrossEntropyLoss();
-    metrics = dl::metrics::accuracy_metrics(classes);
+    metrics = dl::accuracy_metrics(classes);
   }
 };
 

@@ -70,7 +70,7 @@ class MnistRunner : public dl::TorchRunner {
     datasets["train"] = parts[0];
     datasets["val"] = parts[1];
     datasets["test"] = dl::data::mnist(config.data.root, dl::data::DatasetSplit::test);
-    metrics = dl::metrics::accuracy_metrics(10);
+    metrics = dl::accuracy_metrics(10);
   }
 };
 

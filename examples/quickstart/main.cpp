@@ -19,7 +19,7 @@ class Circle : public dl::TorchRunner {  // learns which points of a square lie 
     datasets["val"] = parts[1];
     model = torch::nn::Sequential(torch::nn::Linear(2, 32), torch::nn::Tanh(), torch::nn::Linear(32, 2));
     criterion = torch::nn::CrossEntropyLoss();
-    metrics = dl::metrics::accuracy_metrics(2);
+    metrics = dl::accuracy_metrics(2);
   }
 };
 

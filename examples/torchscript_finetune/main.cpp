@@ -40,7 +40,7 @@ class FinetuneRunner : public dl::TorchRunner {
     datasets["train"] = train;
     datasets["val"] = val;
     datasets["test"] = dl::data::mnist(DIGITS, dl::data::DatasetSplit::test);
-    metrics = dl::metrics::accuracy_metrics(10);
+    metrics = dl::accuracy_metrics(10);
   }
 
   double test_accuracy() { return *evaluate({"test"}).number("test.acc"); }

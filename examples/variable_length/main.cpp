@@ -119,7 +119,7 @@ class PassageRunner : public dl::TorchRunner {
     const auto parts = dl::data::random_split(Passages(config.file), {0.9, 0.1}, /*seed=*/0);
     datasets["train"] = parts[0];
     datasets["val"] = parts[1];
-    metrics = dl::metrics::accuracy_metrics(num_books);
+    metrics = dl::accuracy_metrics(num_books);
   }
 };
 

@@ -136,7 +136,7 @@ void WorkerPipeline::mark_in_turn(BatchSlot& slot) const {
 bool WorkerPipeline::retry_failed(Lock& lock) {
   bool found = false;
   for (const auto& slot : slots_) {
-    if (slot->stage == Stage::shown) {
+    if (slot->stage == Stage::to_retry) {
       found = true;
       if (slot->planned) {
         paused_ = true;
@@ -189,7 +189,7 @@ BatchSlot* WorkerPipeline::next() {
     return nullptr;
   }
   if (slot->stage == Stage::failed) {
-    slot->stage = Stage::shown;
+    slot->stage = Stage::to_retry;
     const std::exception_ptr error = std::exchange(slot->error, nullptr);
     lock.unlock();
     std::rethrow_exception(error);
@@ -366,7 +366,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
   lock.lock();
   if (error != nullptr) {
     // Interrupted batches are read again like failed ones, without an error.
-    slot.stage = interrupted_ ? Stage::shown : Stage::failed;
+    slot.stage = interrupted_ ? Stage::to_retry : Stage::failed;
     slot.error = interrupted_ ? nullptr : std::move(error);
   } else {
     slot.stage = Stage::ready;
@@ -378,7 +378,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
     for (const auto& behind : slots_) {
       const Stage stage = behind->stage;
       if (behind.get() != current_ && behind->number >= end_ &&
-          (stage == Stage::ready || stage == Stage::failed || stage == Stage::shown || stage == Stage::waiting)) {
+          (stage == Stage::ready || stage == Stage::failed || stage == Stage::to_retry || stage == Stage::waiting)) {
         release(*behind);
       }
     }

@@ -247,13 +247,13 @@ class CsvTable {
       const CsvCell& number = column.first[CsvColumn::number];
       // In a column of numbers, report an earlier bool; without numbers, bools are valid values.
       const bool is_boolean = number.line != 0 && boolean.line != 0 && (text.line == 0 || boolean.line < text.line);
-      out.first_text = shown(is_boolean ? boolean : text);
-      out.first_number = shown(number);
+      out.first_text = describe(is_boolean ? boolean : text);
+      out.first_number = describe(number);
     }
     return out;
   }
 
-  std::string shown(const CsvCell& cell) const {
+  std::string describe(const CsvCell& cell) const {
     return cell.line == 0 ? std::string()
                           : concat(quote(cell.text), " (file ", quote(source_.path), ", line ", cell.line, ")");
   }

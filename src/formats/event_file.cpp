@@ -6,6 +6,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <formats/crc32c.hpp>
 #include <formats/little_endian.hpp>
 
 namespace danling::inline v0::formats {

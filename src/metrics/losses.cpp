@@ -45,7 +45,7 @@ MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples)
   return MetricValue::per_sample(*tensor);
 }
 
-void detail::LossSum::add(const MetricValue& value, double weight, const at::Tensor& shown) {
+void detail::LossSum::add(const MetricValue& value, double weight, const at::Tensor& weight_tensor) {
   // A loss of weight 0 needs no backward pass if others have a weight, and may be nan.
   if (weight == 0.0 && (total_.defined() || unweighted_.defined())) {
     return;
@@ -72,7 +72,9 @@ void detail::LossSum::add(const MetricValue& value, double weight, const at::Ten
   if (mean.defined() && weight == 0.0) {
     unweighted_ = mean;
   } else if (mean.defined()) {
-    const at::Tensor weighted = weight == 1.0 ? mean : shown.defined() ? mean.mul(shown) : mean.mul(weight);
+    const at::Tensor weighted = weight == 1.0             ? mean
+                                : weight_tensor.defined() ? mean.mul(weight_tensor)
+                                                          : mean.mul(weight);
     total_ = total_.defined() ? total_.add(weighted) : weighted;
   }
 }

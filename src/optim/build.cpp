@@ -90,7 +90,7 @@ void add_keys(std::vector<std::string>& keys) {
 }
 }  // namespace
 
-std::vector<std::string> optimizer_keys() {
+std::vector<std::string> detail::optimizer_keys() {
   std::vector<std::string> keys;
   add_keys<OptimizerSpec>(keys);
   add_keys<ParamGroupSpec>(keys);

@@ -46,8 +46,7 @@ class PartInSequence : public torch::nn::Module {
   void add(const std::string& name, const ModulePtr& module) { register_module(name, module); }
 };
 
-}  // namespace
-
+/// Returns the part of one list of split_by_names(). (DanLing: `_build_pipeline_model_part_from_fqns`)
 PipelinePart part_by_names(const ModulePtr& model, const std::vector<std::string>& names) {
   constexpr const char* where = "pipeline.split";
   check<ConfigError>(!names.empty(), where, "expected names of modules for each stage, got a stage without");
@@ -106,6 +105,8 @@ PipelinePart part_by_names(const ModulePtr& model, const std::vector<std::string
   };
   return part;
 }
+
+}  // namespace
 
 std::vector<PipelinePart> split_by_names(const ModulePtr& model,
                                          const std::vector<std::vector<std::string>>& names_of_stages) {

@@ -156,7 +156,7 @@ void ShardUnit::store_rows() {
   const at::NoGradGuard no_grad;
   for (ShardedParameter& parameter : parameters_) {
     if (!layout_.plain) {
-      parameter.rows.detach().copy_(take_rows(parameter.shown.detach(), range(parameter, layout_.rank)));
+      parameter.rows.detach().copy_(take_rows(parameter.module_tensor.detach(), range(parameter, layout_.rank)));
     }
   }
 }

@@ -27,11 +27,11 @@ struct ShardLayout {
 
 struct ShardedParameter {
   std::string name;
-  at::Tensor parameter;   ///< parameter of the module: has sizes, but values only if plain
-  at::Tensor whole;       ///< a leaf of autograd, whose memory is freed between uses; `parameter` if plain
-  at::Tensor rows;        ///< rows of this rank, a leaf for the optimizer; `parameter` if this rank has all
-  at::Tensor shown = {};  ///< tensor that the module has during a ShardedModel::FullParameters
-  bool has_new = false;   ///< got a gradient since the last reduction, in a pass that sums
+  at::Tensor parameter;           ///< parameter of the module: has sizes, but values only if plain
+  at::Tensor whole;               ///< a leaf of autograd, whose memory is freed between uses; `parameter` if plain
+  at::Tensor rows;                ///< rows of this rank, a leaf for the optimizer; `parameter` if this rank has all
+  at::Tensor module_tensor = {};  ///< tensor that the module has during a ShardedModel::FullParameters
+  bool has_new = false;           ///< got a gradient since the last reduction, in a pass that sums
 };
 
 class ShardUnit {
@@ -67,7 +67,7 @@ class ShardUnit {
   void allocate(const std::function<c10::DataPtr(std::size_t index)>& memory_of);
   /// Frees the memory of the whole tensors. Reading it then throws.
   void release();
-  /// Copies this rank's rows from the shown tensors.
+  /// Copies this rank's rows from the `module_tensor`s.
   void store_rows();
 
   /// Returns whether a whole tensor has a gradient since the last reduction or drop.

@@ -142,8 +142,8 @@ void ShardedModel::zero_grad() { parameters_->zero_grad(); }
 
 ShardedModel::FullParameters::FullParameters(ShardedModel& model, bool writes)
     : parameters_(model.parameters_), writes_(writes) {
-  parameters_->show();
+  parameters_->enter_full_parameters();
 }
-ShardedModel::FullParameters::~FullParameters() { parameters_->hide_again(writes_); }
+ShardedModel::FullParameters::~FullParameters() { parameters_->leave_full_parameters(writes_); }
 
 }  // namespace danling::inline v0

@@ -145,7 +145,7 @@ void ShardedParameters::hide() {
   if (reduces_at_once_ && traffic_ != nullptr && shards_.empty() && !(layout_.plain && group_.alone())) {
     watch_gradients();
   }
-  hide_again(false);
+  leave_full_parameters(false);
 }
 
 void ShardedParameters::watch_gradients() {

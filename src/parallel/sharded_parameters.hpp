@@ -64,8 +64,8 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   void abort(std::string_view reason);
 
   // ---- outside of steps ---------------------------------------------------------------------------------------------
-  void show();
-  void hide_again(bool writes);
+  void enter_full_parameters();
+  void leave_full_parameters(bool writes);
 
  private:
   using Order = std::vector<ShardUnit*>;
@@ -92,7 +92,7 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   bool casts_inputs_;
   std::size_t prefetch_;
   std::int64_t steps_ = 0;
-  bool is_shown_ = false;
+  bool has_full_parameters_ = false;
   bool is_stale_ = false;  // rows may have changed, plain parameters not yet
   bool sync_ = true;
   std::function<void(char kind, std::size_t unit)> announcer_;

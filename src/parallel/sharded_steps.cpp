@@ -334,11 +334,11 @@ void ShardedParameters::abort(std::string_view reason) {
 
 // ---- outside of steps -----------------------------------------------------------------------------------------------
 
-void ShardedParameters::show() {
-  check<StateError>(steps_ == 0 && !is_shown_, step_where,
+void ShardedParameters::enter_full_parameters() {
+  check<StateError>(steps_ == 0 && !has_full_parameters_, step_where,
                     "expected dl::ShardedModel::FullParameters outside of steps, got ",
-                    is_shown_ ? "one inside of another" : "one inside of a step");
-  is_shown_ = true;
+                    has_full_parameters_ ? "one inside of another" : "one inside of a step");
+  has_full_parameters_ = true;
   is_stale_ = false;
   if (layout_.plain && group_.alone()) {
     return;
@@ -353,26 +353,26 @@ void ShardedParameters::show() {
   traffic_->end();
   for (const auto& unit : units_) {
     for (ShardedParameter& parameter : unit->parameters()) {
-      parameter.shown = parameter.whole;
+      parameter.module_tensor = parameter.whole;
       if (layout_.param_dtype != at::ScalarType::Undefined) {  // the whole tensor has rounded values
         const at::Tensor all = at::cat(group_.all_gather(parameter.rows.detach()));
-        parameter.shown = at::empty_like(parameter.whole, parameter.parameter.options().requires_grad(false));
-        parameter.shown.copy_(all.view(parameter.whole.sizes()));
+        parameter.module_tensor = at::empty_like(parameter.whole, parameter.parameter.options().requires_grad(false));
+        parameter.module_tensor.copy_(all.view(parameter.whole.sizes()));
       }
       if (!layout_.plain) {
-        unmark_sharded(parameter.parameter, parameter.shown);
+        unmark_sharded(parameter.parameter, parameter.module_tensor);
       }
     }
   }
 }
 
-void ShardedParameters::hide_again(bool writes) {
+void ShardedParameters::leave_full_parameters(bool writes) {
   for (const auto& unit : units_) {
-    if (writes && is_shown_) {
+    if (writes && has_full_parameters_) {
       unit->store_rows();
     }
     for (ShardedParameter& parameter : unit->parameters()) {
-      parameter.shown.reset();
+      parameter.module_tensor.reset();
       if (!layout_.plain) {
         mark_sharded(parameter.parameter, shared_from_this(), unit, parameter.name, parameter.whole);
       } else if (!parameter.rows.is_same(parameter.parameter)) {
@@ -381,7 +381,7 @@ void ShardedParameters::hide_again(bool writes) {
     }
     unit->release();
   }
-  is_shown_ = false;
+  has_full_parameters_ = false;
 }
 
 }  // namespace danling::inline v0::detail

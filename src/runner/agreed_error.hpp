@@ -41,7 +41,7 @@ inline bool is_known_to_all(const std::exception& error) {
 /// Marks errors of the config, so that a launcher does not restart ranks because of another rank's config.
 constexpr std::string_view config_mark = "wrong config: ";
 
-inline std::string told_of(const std::exception& error, std::string_view message) {
+inline std::string abort_reason(const std::exception& error, std::string_view message) {
   return concat(dynamic_cast<const ConfigError*>(&error) != nullptr ? config_mark : "", message);
 }
 

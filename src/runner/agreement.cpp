@@ -108,7 +108,7 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
 
 void BaseRunner::Agreement::report_failure(const std::exception& error) {
   if (!detail::is_known_to_all(error)) {
-    report_failure(detail::told_of(error, error.what()));
+    report_failure(detail::abort_reason(error, error.what()));
   }
 }
 

@@ -26,8 +26,8 @@ class DeepSpeedFold {
   void set(T& field, const T& standard, V value, std::string_view name, std::string_view from) {
     const T wanted(std::move(value));
     if (field == wanted) return;
-    check<ConfigError>(field == standard, "deepspeed.config", "expected '", name, "' to be ", shown(wanted), " as ",
-                       quote(from), " sets it, or unset; got ", shown(field));
+    check<ConfigError>(field == standard, "deepspeed.config", "expected '", name, "' to be ", text_of(wanted), " as ",
+                       quote(from), " sets it, or unset; got ", text_of(field));
     field = wanted;
   }
 
@@ -40,9 +40,9 @@ class DeepSpeedFold {
 
  private:
   template <class T>
-  static std::string shown(const T& value) {
+  static std::string text_of(const T& value) {
     if constexpr (requires { value.has_value(); }) {
-      return value ? shown(*value) : std::string("unset");
+      return value ? text_of(*value) : std::string("unset");
     } else if constexpr (requires { value.first; }) {
       return concat("[", value.first, ", ", value.second, "]");
     } else {

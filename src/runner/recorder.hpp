@@ -13,10 +13,10 @@
 #include <danling/runner/results.hpp>
 #include <danling/state/state.hpp>
 #include <danling/telemetry/logger.hpp>
-#include <danling/telemetry/metrics_log.hpp>
 #include <danling/workspace/workspace.hpp>
 
 #include <runner/restore_point.hpp>
+#include <telemetry/metrics_log.hpp>
 
 namespace danling::inline v0::detail {
 

@@ -1,10 +1,10 @@
 // Finds the checkpoint to resume: the one that the config names, or that of an earlier attempt with the same config.
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <danling/checkpoint/manager.hpp>
+#include <danling/checkpoint/sharded.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/runner/base_runner.hpp>
 
@@ -19,11 +19,12 @@ namespace {
 std::vector<std::filesystem::path> shards_in(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> out;
   for (const char* const pointer : {"latest.pointer", "previous.pointer"}) {
-    std::string name;
-    std::error_code missing;
-    std::getline(std::ifstream(directory / pointer) >> std::ws, name);
-    if (!name.empty() && std::filesystem::exists(directory / name / "manifest.json", missing)) {
-      out.push_back(directory / pointer);
+    try {
+      std::error_code missing;
+      if (std::filesystem::exists(resolve_sharded(directory / pointer) / "manifest.json", missing)) {
+        out.push_back(directory / pointer);
+      }
+    } catch (const CheckpointError&) {  // a damaged pointer; the other one may be valid
     }
   }
   return out;

@@ -136,10 +136,10 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
 
 // Reports an error after the ranks have joined, for example of the program itself; they already know an error of
 // train().
-void report_to_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
+void report_to_group(const TorchRunnerBase* runner, std::string_view reason) noexcept {
   try {
     if (runner != nullptr && runner->parallelism().group().abort_reaches_others()) {
-      runner->parallelism().group().abort(told);
+      runner->parallelism().group().abort(reason);
     }
   } catch (const std::exception&) {  // the others see that this process has left
   }
@@ -179,11 +179,11 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
   const IgnoredSignal quota(SIGXFSZ), pipe(SIGPIPE);
   std::unique_ptr<TorchRunnerBase> runner;
   std::chrono::seconds report_timeout(5);  // short, for users who correct a command line by hand
-  const auto crashed = [&](const std::string& message, const std::string& told, int code) {
-    report_to_group(runner.get(), told);
+  const auto crashed = [&](const std::string& message, const std::string& reason, int code) {
+    report_to_group(runner.get(), reason);
     report(runner.get(), "crashed", message, 0, code);
     if (runner == nullptr || runner->parallelism().group().alone()) {
-      decline_to_join(config, told, report_timeout);
+      decline_to_join(config, reason, report_timeout);
     }
     return code;
   };
@@ -242,7 +242,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     if (runner != nullptr && is_known_to_all(error)) {
       return report(runner.get(), "crashed", message, 0, code);
     }
-    return crashed(message, told_of(error, message), code);
+    return crashed(message, abort_reason(error, message), code);
   } catch (...) {
     return crashed(unknown_error, unknown_error, exit_failure);
   }

@@ -4,8 +4,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <utility>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
 
 #include <telemetry/append_file.hpp>
 
@@ -96,20 +98,21 @@ void CsvSink::add_columns(const std::vector<std::string>& names) {
   const auto path = std::filesystem::path(path_).concat(".new");
   auto file = std::make_unique<detail::AppendFile>(path, detail::AppendFile::Content::emptied);
   file->append(joined(columns));
-  if (file_->size() > 0) {
-    const std::string missing(names.size(), ',');
-    std::ifstream rows(path_, std::ios::binary);
-    bool header = true, quoted = false;
-    std::string line, block;
-    while (std::getline(rows, line)) {
-      quoted ^= std::count(line.begin(), line.end(), '"') % 2 != 0;
+  const std::string missing(names.size(), ',');
+  const formats::InputFile rows(path_, formats::FileErrors::of<Error>("sink.read"));
+  const std::uint64_t end = std::min(rows.size(), file_->size());  // behind it is a row that a full disk has cut
+  constexpr std::uint64_t piece = 1U << 20U;
+  bool header = true, quoted = false;
+  for (std::uint64_t begin = 0; begin < end; begin += piece) {
+    std::string block;
+    for (const char c : rows.text(begin, std::min(piece, end - begin))) {
+      quoted ^= c == '"';
+      const bool ends_row = c == '\n' && !quoted;
       if (!header) {
-        block += line + (quoted ? "" : missing) + '\n';
+        block += ends_row ? missing : "";
+        block += c;
       }
-      header = header && quoted;
-      if (block.size() > 1U << 20U) {
-        file->append(std::exchange(block, {}));
-      }
+      header = header && !ends_row;
     }
     file->append(block);
   }

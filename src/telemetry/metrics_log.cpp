@@ -1,4 +1,4 @@
-#include <danling/telemetry/metrics_log.hpp>
+#include <telemetry/metrics_log.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

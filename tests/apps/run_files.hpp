@@ -6,8 +6,9 @@
 #include <string>
 
 #include <danling/core/format.hpp>
-#include <danling/telemetry/metrics_log.hpp>
 #include <danling/workspace/workspace.hpp>
+
+#include <telemetry/metrics_log.hpp>
 
 #include <support/temp_dir.hpp>
 

@@ -6,6 +6,8 @@
 
 #include <danling/core/error.hpp>
 
+#include <formats/crc32c.hpp>
+
 #include <support/catch.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>

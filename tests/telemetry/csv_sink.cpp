@@ -72,6 +72,22 @@ TEST_CASE("CsvSink: a full disk keeps whole rows, and the next attempt goes on",
   CHECK(danling_test::read_file(folder / "metrics.csv") == before + "train,train,0,2,2,0.25\n");
 }
 
+TEST_CASE("CsvSink: a further column keeps long and quoted rows, and drops a cut one behind them",
+          "[telemetry][sinks]") {
+  const danling_test::TempDir folder;
+  danling::CsvSink sink(folder / "metrics.csv");
+  sink.begin({});
+  auto record = csv_record(1, {{"loss", 0.5}});
+  record.split = std::string(1U << 20U, 's') + "\n\"t\"";  // longer than a block
+  sink.scalars(record);
+  sink.scalars(csv_record(2, {{"loss", 0.5}}));
+  std::ofstream(folder / "metrics.csv", std::ios::app) << "train,tr";
+  sink.scalars(csv_record(3, {{"loss", 1}, {"acc", 1}}));
+  CHECK(danling_test::read_file(folder / "metrics.csv") ==
+        "split,mode,epoch,global_step,iteration,loss,acc\n\"" + std::string(1U << 20U, 's') +
+            "\n\"\"t\"\"\",train,0,1,1,0.5,\ntrain,train,0,2,2,0.5,\ntrain,train,0,3,3,1,1\n");
+}
+
 TEST_CASE("CsvSink: a removed directory comes back with all rows", "[telemetry][sinks]") {
   const danling_test::TempDir folder;
   danling::CsvSink sink(folder / "run" / "metrics.csv");

@@ -6,7 +6,8 @@
 
 #include <danling/core/error.hpp>
 #include <danling/telemetry/metrics_lines.hpp>
-#include <danling/telemetry/metrics_log.hpp>
+
+#include <telemetry/metrics_log.hpp>
 
 #include <support/catch.hpp>
 #include <support/error.hpp>

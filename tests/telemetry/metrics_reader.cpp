@@ -7,7 +7,8 @@
 #include <limits>
 
 #include <danling/core/error.hpp>
-#include <danling/telemetry/metrics_log.hpp>
+
+#include <telemetry/metrics_log.hpp>
 
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include <danling/telemetry/metrics_lines.hpp>
-#include <danling/telemetry/metrics_log.hpp>
 #include <danling/telemetry/sink.hpp>
+
+#include <telemetry/metrics_log.hpp>
 
 #include <support/catch.hpp>
 #include <support/python.hpp>

@@ -52,6 +52,9 @@ ConfigTree from_yaml(std::string_view yaml, const std::string& origin);
 
 /// Returns semantic_tree() as YAML with sorted keys: equal texts for configs with equal results.
 std::string canonical_yaml(ConstSectionRef section);
+[[deprecated("use canonical_yaml")]] inline std::string canonical(ConstSectionRef section) {
+  return canonical_yaml(section);
+}
 
 /// Returns twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
 std::string config_id(std::string_view canonical_text);

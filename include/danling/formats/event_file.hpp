@@ -16,9 +16,6 @@ constexpr int event_line_field = 1000;          ///< the line of metrics.jsonl t
 constexpr int event_in_step_field = 1002;       ///< for such an event: 1 if a step wrote the line
 constexpr int event_lines_before_field = 1001;  ///< for any other event: the number of lines before it
 
-/// Returns the CRC-32C (Castagnoli) of `bytes`.
-std::uint32_t crc32c(std::string_view bytes);
-
 /// Appends `message` as a TFRecord: length, masked CRC-32C of the length, message, masked CRC-32C of the message.
 /// Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 void append_tfrecord(std::string& out, std::string_view message);

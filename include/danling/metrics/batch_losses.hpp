@@ -39,8 +39,8 @@ namespace detail {
 /// Weighted sum of the losses' means, for backward.
 class LossSum {
  public:
-  /// @param shown  if defined, a tensor of the weight, used instead of `weight` with the same bits
-  void add(const MetricValue& value, double weight, const at::Tensor& shown = {});
+  /// @param weight_tensor  if defined, a tensor of the weight, used instead of `weight` with the same bits
+  void add(const MetricValue& value, double weight, const at::Tensor& weight_tensor = {});
   at::Tensor take();
 
  private:
@@ -64,12 +64,12 @@ class LossMeter : public DatasetMetric<B> {
   Loss<B>& loss() const { return *loss_; }
   double weight() const { return weight_ ? *weight_ : loss_->weight(); }
   void set_weight(double weight) { weight_ = weight; }
-  /// Tensor of the weight for a recorded step; show_weight() sets it, also in replays.
-  const at::Tensor& shown() const { return shown_; }
-  void show_weight(double weight) { *static_cast<double*>(shown_.mutable_data_ptr()) = weight; }
+  /// Tensor of the weight for a recorded step; write_weight_tensor() sets it, also in replays.
+  const at::Tensor& weight_tensor() const { return weight_tensor_; }
+  void write_weight_tensor(double weight) { *static_cast<double*>(weight_tensor_.mutable_data_ptr()) = weight; }
 
  private:
-  at::Tensor shown_ = number_tensor();
+  at::Tensor weight_tensor_ = number_tensor();
   Loss<B>* loss_;
   std::optional<double> weight_;
 };
@@ -167,7 +167,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
   std::vector<at::Tensor> weight_tensors() const override {
     std::vector<at::Tensor> out;
     for (const auto& entry : this->meters_) {
-      out.push_back(entry.meter.shown());
+      out.push_back(entry.meter.weight_tensor());
     }
     return out;
   }
@@ -213,7 +213,7 @@ at::Tensor BatchLosses<B>::operator()(const B& batch) {
   if (observed) [[unlikely]] {
     tape::host_call("weights of losses", {}, [this](const tape::Tensors&) {
       for (auto& entry : this->meters_) {
-        entry.meter.show_weight(detail::finite_weight(entry.name, entry.meter.weight()));
+        entry.meter.write_weight_tensor(detail::finite_weight(entry.name, entry.meter.weight()));
       }
     });
   }
@@ -221,7 +221,7 @@ at::Tensor BatchLosses<B>::operator()(const B& batch) {
   for (auto& entry : this->meters_) {
     const double weight = detail::finite_weight(entry.name, entry.meter.weight());
     const MetricValue value = entry.meter.loss().compute(batch);
-    total.add(value, weight, observed ? entry.meter.shown() : at::Tensor());
+    total.add(value, weight, observed ? entry.meter.weight_tensor() : at::Tensor());
     const c10::NoGradGuard no_grad;
     entry.meter.record(detail::over_samples(value, samples), samples);
   }

@@ -87,3 +87,14 @@ std::shared_ptr<Metrics> regression_metrics(const RegressionMetricsOptions& opti
                                             std::vector<MetricEntry> metrics = {});
 
 }  // namespace danling::inline v0::metrics
+
+namespace danling::inline v0 {
+
+// For the constructor of a runner: `metrics = danling::accuracy_metrics(10)`.
+using metrics::accuracy_metrics;
+using metrics::binary_metrics;
+using metrics::multiclass_metrics;
+using metrics::multilabel_metrics;
+using metrics::regression_metrics;
+
+}  // namespace danling::inline v0

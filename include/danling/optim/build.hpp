@@ -33,15 +33,17 @@ struct ResolvedGroup {
 using OptimizerRegistry = Registry<std::shared_ptr<Optimizer>(const OptimizerSpec&, const std::vector<ResolvedGroup>&)>;
 OptimizerRegistry& optimizers();
 
+namespace detail {
 /// The keys of `optim` and of its parameter groups.
 std::vector<std::string> optimizer_keys();
+}  // namespace detail
 
 /// Registers an optimizer with additional options: the fields of the struct T, all std::optional, become keys of
 /// `optim` and of its parameter groups; `options.custom<T>()` returns them. Call it before a config is read.
 /// @throws ConfigError when the name or a key is taken.
 template <class T>
 void register_optimizer(std::string_view name, OptimizerRegistry::Factory factory) {
-  custom_optimizer_options().add<T>("optimizer.register", optimizer_keys());
+  custom_optimizer_options().add<T>("optimizer.register", detail::optimizer_keys());
   optimizers().add(name, std::move(factory));
 }
 

@@ -61,11 +61,10 @@ struct PipelinePart {
 /// @throws ConfigError naming another type
 PipelineStage::Forward stage_forward(const std::shared_ptr<torch::nn::Module>& module);
 
-/// Runs the named modules of `model` in sequence; a single module is the part itself. Shares the modules with the
-/// model. (DanLing: `_build_pipeline_model_part_from_fqns`)
-/// @throws ConfigError for no names, the root's (empty) name, unknown and repeated names, and types that cannot run
-PipelinePart part_by_names(const std::shared_ptr<torch::nn::Module>& model, const std::vector<std::string>& names);
-/// One part per list. @throws ConfigError also when two stages have the same parameter
+/// Returns one part per list, which runs the named modules of `model` in sequence; a single module is the part itself.
+/// Shares the modules with the model.
+/// @throws ConfigError for no names, the root's (empty) name, unknown and repeated names, types that cannot run, and a
+/// parameter of two stages
 std::vector<PipelinePart> split_by_names(const std::shared_ptr<torch::nn::Module>& model,
                                          const std::vector<std::vector<std::string>>& names_of_stages);
 /// Returns the part that a PipelineModel builds; for other models the part of the names, or without names the model.

@@ -13,7 +13,7 @@ namespace danling::inline v0 {
 /// Moves `telemetry.timestamp` of a line to the record's time.
 void take_time(ScalarRecord& record);
 
-/// Parses one line. @throws DataError if MetricsLog did not write it
+/// Parses one line. @throws DataError if it is not a line of metrics.jsonl
 ScalarRecord parse_metrics_line(std::string_view text);
 
 /// Calls `visit` with lines `after` + 1 to `last` of the file, in order; stops at the end of the file. @throws Error if

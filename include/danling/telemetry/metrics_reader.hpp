@@ -67,7 +67,7 @@ struct MetricsReaderOptions {
   std::size_t threads = 0;
 };
 
-/// Reads the curves of a file in the format of MetricsLog, which may still grow.
+/// Reads the curves of a metrics.jsonl, which may still grow.
 ///
 ///     MetricsReader reader("metrics.jsonl");
 ///     while (watching) { if (reader.update()) { draw(reader.curves()); } }

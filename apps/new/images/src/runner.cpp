@@ -23,5 +23,5 @@ Runner::Runner(const Config& config) : TorchRunner(config) {
   const auto num_classes = static_cast<std::int64_t>(train->classes().size());
   model = Net(config, num_classes);
   criterion = torch::nn::CrossEntropyLoss();
-  metrics = danling::metrics::accuracy_metrics(num_classes);
+  metrics = danling::accuracy_metrics(num_classes);
 }

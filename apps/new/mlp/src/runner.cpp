@@ -16,5 +16,5 @@ Runner::Runner(const Config& config) : TorchRunner(config) {
   datasets["val"] = parts[1];
   model = Net(config);
   criterion = torch::nn::CrossEntropyLoss();
-  metrics = danling::metrics::accuracy_metrics(2);
+  metrics = danling::accuracy_metrics(2);
 }

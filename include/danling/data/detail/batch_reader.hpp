@@ -25,7 +25,7 @@ struct Snapshot {
 /// steps: the slot of a process's first part owns the slots of its other parts.
 class BatchSlot {
  public:
-  enum class Stage { free, planning, waiting, reading, ready, failed, shown };
+  enum class Stage { free, planning, waiting, reading, ready, failed, to_retry };
 
   virtual ~BatchSlot();
   /// Drops the batch and the data read for it.

@@ -24,7 +24,6 @@ struct MetricsLine {
 
 /// Appends lines like
 ///
-///
 ///     {"split":"train","mode":"train","epoch":2,"global_step":180,"iteration":50,"loss":0.25,"telemetry":{"time":0.01}}
 ///
 /// Keys have the order of the result, and nested results are nested objects. A number is the shortest text that parses
