@@ -101,7 +101,7 @@ void Arguments::expect(std::size_t count, std::string_view what) const {
                      " arguments; --help shows the usage");
 }
 
-std::string describe(std::initializer_list<Option> options) {
+std::string describe(std::span<const Option> options) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& option : options) {
     rows.push_back({danling::detail::concat("  ", option.name, option.value.empty() ? "" : " ", option.value),

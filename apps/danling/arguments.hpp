@@ -49,7 +49,7 @@ class Arguments {
   std::vector<std::pair<std::string, std::string>> values_;
 };
 
-/// Formats the options as lines of a help text.
-std::string describe(std::initializer_list<Option> options);
+/// Formats options, or other names with texts such as commands, as lines of a help text.
+std::string describe(std::span<const Option> options);
 
 }  // namespace danling_command

@@ -33,8 +33,6 @@ std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>
 /// none
 std::vector<Leaf> leaves_below(const TensorFile& file, const std::string& key);
 
-/// Returns a text such as `512 B`, `1.5 kB` or `407.1 MB`, by powers of 1,000.
-std::string bytes_text(std::uint64_t bytes);
 /// Returns a count and its noun, such as `1 tensor` or `3 tensors`.
 std::string count_text(std::uint64_t count, std::string_view what);
 /// Returns a shape such as `[3, 4]`.

@@ -280,7 +280,7 @@ int ckpt_convert(std::span<const std::string> words) {
                  out_path.c_str());
     return 128 + stopped.signal;
   }
-  std::printf("%s: %s\n", out_path.c_str(), bytes_text(written).c_str());
+  std::printf("%s: %s\n", out_path.c_str(), danling::format_bytes(written).c_str());
   return 0;
 }
 

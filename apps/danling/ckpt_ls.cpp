@@ -138,13 +138,13 @@ void print_directory(const std::vector<FileLine>& lines) {
   std::uint64_t total = 0;
   for (const auto& line : lines) {
     const auto number = [](const auto& value) { return value ? danling::to_text(*value) : std::string(); };
-    rows.push_back({printable(line.name), line.kind.empty() ? "unreadable" : line.kind, bytes_text(line.bytes),
-                    age_text(now - line.modified), number(line.epoch), number(line.step),
-                    line.same_as.empty() ? "" : printable(line.same_as)});
+    rows.push_back({printable(line.name), line.kind.empty() ? "unreadable" : line.kind,
+                    danling::format_bytes(line.bytes), age_text(now - line.modified), number(line.epoch),
+                    number(line.step), line.same_as.empty() ? "" : printable(line.same_as)});
     total += line.same_as.empty() ? line.bytes : 0;
   }
   print_table(rows, {false, false, true, true, true, true, false});
-  std::printf("%s, %s on disk\n", count_text(lines.size(), "name").c_str(), bytes_text(total).c_str());
+  std::printf("%s, %s on disk\n", count_text(lines.size(), "name").c_str(), danling::format_bytes(total).c_str());
   for (const auto& line : lines) {
     if (!line.reason.empty() && line.same_as.empty()) {
       std::printf("%s: %s\n", printable(line.name).c_str(), line.reason.c_str());
@@ -158,7 +158,7 @@ void print_file(const TensorFile& file) {
     if (value->is_tensor()) {
       const auto& record = value->tensor();
       rows.push_back({printable(path), std::string(danling::formats::dtype_name(record.dtype)), shape_text(record),
-                      bytes_text(num_elements(record) * danling::formats::dtype_size(record.dtype))});
+                      danling::format_bytes(num_elements(record) * danling::formats::dtype_size(record.dtype))});
     } else {
       rows.push_back({printable(path), kind_text(*value), value_text(*value, 4), ""});
     }

@@ -50,12 +50,6 @@ ElementStatistics statistics_of(TensorFile& file, const TensorRecord& record, co
   return out;
 }
 
-std::string short_number(double value) {
-  char out[32];
-  std::snprintf(out, sizeof out, "%.6g", value);
-  return out;
-}
-
 class Printer {
  public:
   Printer(TensorFile& file, const Arguments& arguments)
@@ -104,7 +98,7 @@ class Printer {
     const TensorRecord& record = tree.tensor();
     const auto [first, added] = first_of_storage_.try_emplace(record.storage, path, record);
     std::string out = concat(danling::formats::dtype_name(record.dtype), " ", shape_text(record), "  ",
-                             bytes_text(num_elements(record) * dtype_size(record.dtype)));
+                             danling::format_bytes(num_elements(record) * dtype_size(record.dtype)));
     out += record.requires_grad ? "  requires grad" : "";
     if (!added) {
       out += concat(first->second.second == record ? "  is " : "  shares memory with ", printable(first->second.first));
@@ -117,7 +111,7 @@ class Printer {
       const auto statistics = statistics_of(file_, once, path);
       if (statistics.any()) {
         out += concat("  min ", statistics.minimum(), "  max ", statistics.maximum(), "  mean ",
-                      short_number(statistics.mean()));
+                      danling::to_significant(statistics.mean(), 6));
       }
       out += statistics.non_finite() == 0 ? "" : concat("  not finite ", statistics.non_finite() * times);
     }
@@ -211,13 +205,13 @@ int ckpt_show(std::span<const std::string> words) {
     return 0;
   }
   const Totals totals = totals_of(file, leaves);
-  std::printf("%s: %s, %s\n", file.path().c_str(), file.format().c_str(), bytes_text(file.size()).c_str());
+  std::printf("%s: %s, %s\n", file.path().c_str(), file.format().c_str(), danling::format_bytes(file.size()).c_str());
   for (const auto& [key, value] : file.metadata()) {
     std::printf("metadata %s: %s\n", printable(key).c_str(), value.empty() ? "" : printable(value).c_str());
   }
   Printer(file, arguments).print(file.tree());
   std::printf("%s of %s in %s, %s\n", count_text(totals.tensors, "tensor").c_str(),
-              count_text(totals.elements, "element").c_str(), bytes_text(totals.bytes).c_str(),
+              count_text(totals.elements, "element").c_str(), danling::format_bytes(totals.bytes).c_str(),
               count_text(totals.values, "other value").c_str());
   return 0;
 }

@@ -75,20 +75,6 @@ std::vector<Leaf> leaves_below(const TensorFile& file, const std::string& key) {
   return out;
 }
 
-std::string bytes_text(std::uint64_t bytes) {
-  static constexpr std::string_view kUnits[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-  if (bytes < 1000) {
-    return concat(bytes, " B");
-  }
-  double value = static_cast<double>(bytes) / 1000;
-  std::size_t unit = 0;
-  while (value >= 999.95 && unit + 1 < std::size(kUnits)) {
-    value /= 1000;
-    ++unit;
-  }
-  return concat(danling::to_fixed(value, 1), " ", kUnits[unit]);
-}
-
 std::string count_text(std::uint64_t count, std::string_view what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
 }

@@ -6,17 +6,22 @@
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 
+#include "arguments.hpp"
+
 namespace danling_command {
 
 int dispatch(std::string_view command, std::string_view about, std::span<const CommandEntry> entries,
              std::span<const std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "help" || words[0] == "-h") {
-    std::puts(danling::detail::concat("Usage: ", command, " COMMAND [options]; ", command,
-                                      " COMMAND --help lists options\n\n", about)
-                  .c_str());
+    std::vector<Option> rows;
     for (const auto& entry : entries) {
-      std::printf("  %-9.*s%s\n", static_cast<int>(entry.name.size()), entry.name.data(), entry.help.data());
+      rows.push_back({.name = entry.name, .help = entry.help});
     }
+    std::fputs(
+        danling::detail::concat("Usage: ", command, " COMMAND [options]; ", command,
+                                " COMMAND --help lists options\n\n", about, about.empty() ? "" : "\n", describe(rows))
+            .c_str(),
+        stdout);
     return words.empty() ? 2 : 0;
   }
   std::vector<std::string> names;

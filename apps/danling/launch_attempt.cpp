@@ -28,11 +28,6 @@ constexpr milliseconds patience{5000};
 /// `timeout` and others send a signal both to the process and to its group; the two count as one request.
 constexpr milliseconds same_request{250};
 
-std::string seconds_text(milliseconds time) {
-  return time.count() % 1000 == 0 ? concat(time.count() / 1000, " s")
-                                  : concat(danling::to_fixed(static_cast<double>(time.count()) / 1000, 3), " s");
-}
-
 }  // namespace
 
 Attempt::Attempt(const LaunchOptions& options, const WorkerPlace& first, const danling::SignalQueue& signals,
@@ -125,7 +120,7 @@ void Attempt::stop_by(int signal) {
     stop_signal_ = signal;
     if (!kill_at_) {
       say(concat("got ", danling::signal_name(signal), ", forwards it to the workers; SIGKILL follows after ",
-                 seconds_text(options_.grace)));
+                 danling::format_seconds(options_.grace)));
       end_workers(signal);
     } else {  // not forwarded: danling::run exits at once at a second, different signal
       say(concat("got ", danling::signal_name(signal), ": the workers are already ending; no restart"));
@@ -255,7 +250,7 @@ void Attempt::name_failure(Worker& worker) {
   const bool others =
       std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.worker.running(); });
   if (others && stop_signal_ == 0) {
-    say(concat("the other workers got SIGTERM; SIGKILL follows after ", seconds_text(options_.grace)));
+    say(concat("the other workers got SIGTERM; SIGKILL follows after ", danling::format_seconds(options_.grace)));
   }
 }
 

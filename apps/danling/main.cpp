@@ -2,12 +2,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
 #include <danling/version.hpp>
 
@@ -35,32 +33,12 @@ const std::vector<Entry>& commands() {
   return known;
 }
 
-void print_help() {
-  std::puts("Usage: danling COMMAND [options]; danling COMMAND --help lists options\n");
-  for (const auto& entry : commands()) {
-    std::printf("  %-15s%s\n", std::string(entry.name).c_str(), std::string(entry.help).c_str());
-  }
-}
-
-int dispatch(const std::vector<std::string>& words) {
-  if (words.empty() || words[0] == "help" || words[0] == "--help" || words[0] == "-h") {
-    print_help();
-    return words.empty() ? 2 : 0;
-  }
-  if (words[0] == "--version") {
+int run_command(const std::vector<std::string>& words) {
+  if (!words.empty() && words[0] == "--version") {
     std::printf("danling %s\n", danling::version);
     return 0;
   }
-  std::vector<std::string> names;
-  for (const auto& entry : commands()) {
-    if (entry.name == words[0]) {
-      return entry.run(std::span(words).subspan(1));
-    }
-    names.emplace_back(entry.name);
-  }
-  danling::detail::fail<danling::ConfigError>("danling", "expected a command, got ", danling::detail::quote(words[0]),
-                                              danling::detail::did_you_mean(words[0], names),
-                                              "; danling --help lists them");
+  return danling_command::dispatch("danling", "", commands(), words);
 }
 
 }  // namespace
@@ -77,7 +55,7 @@ danling_command::Command danling_command::find_command(std::string_view name) {
 int main(int argc, char** argv) {
   int code = 2;
   try {
-    code = dispatch(std::vector<std::string>(argv + 1, argv + argc));
+    code = run_command(std::vector<std::string>(argv + 1, argv + argc));
     danling::detail::check<danling::Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "danling",
                                            "expected to write all output, got an error");
   } catch (const std::exception& error) {

@@ -38,14 +38,15 @@ const std::initializer_list<Option> kOptions = {{"--template", "NAME", "the kind
                                                 {"--help", "", "print this"}};
 
 void print_help() {
+  std::vector<Option> templates;
+  for (const auto& entry : project_templates()) {
+    templates.push_back({.name = entry.name, .help = entry.about});
+  }
   std::printf(
       "Usage: danling new NAME [options]\n\nWrites a project that builds, trains and has tests: CMakeLists.txt, "
       "config, "
-      "data, model, runner, program.\n\n%s\nTemplates:\n",
-      describe(kOptions).c_str());
-  for (const auto& entry : project_templates()) {
-    std::printf("  %-10s%s\n", std::string(entry.name).c_str(), std::string(entry.about).c_str());
-  }
+      "data, model, runner, program.\n\n%s\nTemplates:\n%s",
+      describe(kOptions).c_str(), describe(templates).c_str());
 }
 
 /// The name is that of CMake targets and of the program.

@@ -8,6 +8,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/parallel/pipeline_schedule.hpp>
+#include <danling/telemetry/text.hpp>
 
 #include "arguments.hpp"
 #include "commands.hpp"
@@ -16,7 +17,6 @@ namespace danling_command {
 namespace {
 
 namespace parallel = danling::parallel;
-using danling::detail::concat;
 
 constexpr std::string_view kPipeline = "danling pipeline";
 
@@ -30,9 +30,6 @@ const std::initializer_list<Option> kPipelineOptions = {
     {"--message", "TIME", "time of a message to the next rank; default 0"},
     {"--width", "N", "characters per line; default 110"},
     {"--help", "", "print this text"}};
-
-/// Returns a text such as "12.5 %".
-std::string percent(double part) { return danling::to_fixed(100 * part, 1) + " %"; }
 
 struct PipelineSetting {
   std::int64_t ranks, micro_batches;
@@ -54,22 +51,20 @@ struct PipelineSetting {
 
 /// Prints a line per schedule: length of a step, bubble, live activations, or why the schedule refuses the numbers.
 void compare(const PipelineSetting& setting) {
-  std::printf("%-22s %6s %8s %8s  %s\n", "schedule", "stages", "length", "bubble", "live activations of the ranks");
+  std::vector<std::vector<std::string>> rows = {
+      {"schedule", "stages", "length", "bubble", "live activations of the ranks"}};
   for (const std::string& name : parallel::pipeline_schedule_names()) {
     try {
       const auto plan = setting.plan(name);
       const auto time = parallel::simulate_pipeline(plan, setting.costs);
-      std::string live;
-      for (const auto number : time.live_activations) {
-        live += concat(live.empty() ? "" : " ", number);
-      }
-      std::printf("%-22s %6lld %8.4g %8s  %s\n", name.c_str(), static_cast<long long>(plan.stages), time.length,
-                  percent(time.bubble).c_str(), live.c_str());
+      rows.push_back({name, danling::to_text(plan.stages), danling::to_significant(time.length, 4),
+                      danling::format_percent(time.bubble), danling::detail::join(time.live_activations, " ")});
     } catch (const danling::ConfigError& error) {
-      const std::string_view text = error.what();
-      std::printf("%-22s %s\n", name.c_str(), std::string(text.substr(text.find("] ") + 2)).c_str());
+      const std::string text = error.what();
+      rows.push_back({name, "-", "-", "-", text.substr(text.find("] ") + 2)});
     }
   }
+  std::puts(danling::align_columns(rows, {false, true, true, true}).c_str());
 }
 
 }  // namespace

@@ -45,20 +45,10 @@ std::string time_text(double micros) {
                         : to_fixed(micros / 1e6, 3) + " s";
 }
 
-std::string share_text(double part, double whole) { return whole > 0 ? to_fixed(100 * part / whole, 1) + " %" : ""; }
-
-std::string amount_text(std::int64_t amount) {
-  static constexpr std::pair<double, const char*> kUnits[] = {{1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
-  for (const auto& [size, name] : kUnits) {
-    if (static_cast<double>(amount) >= size) {
-      return to_fixed(static_cast<double>(amount) / size, 2) + name;
-    }
-  }
-  return danling::to_text(amount);
-}
+std::string share_text(double part, double whole) { return whole > 0 ? danling::format_percent(part / whole) : ""; }
 
 std::string signed_bytes(std::int64_t bytes) {
-  return (bytes < 0 ? "-" : "") + bytes_text(static_cast<std::uint64_t>(bytes < 0 ? -bytes : bytes));
+  return (bytes < 0 ? "-" : "") + danling::format_bytes(static_cast<std::uint64_t>(bytes < 0 ? -bytes : bytes));
 }
 
 // Shortens names, since kernels of templates have names of hundreds of characters.
@@ -149,7 +139,7 @@ void print_operators(const TraceSummary& summary, double whole, std::size_t top)
     const auto cell = [&](bool shown, const char* title, const auto& value) {
       if (shown) row.push_back(entry == nullptr ? title : value());
     };
-    cell(flops, "FLOPs", [&] { return entry->flops ? amount_text(*entry->flops) : std::string(); });
+    cell(flops, "FLOPs", [&] { return entry->flops ? danling::format_amount(*entry->flops) : std::string(); });
     cell(memory, "memory", [&] { return entry->self_bytes ? signed_bytes(*entry->self_bytes) : std::string(); });
     cell(device, "on device", [&] { return entry->device_bytes ? signed_bytes(*entry->device_bytes) : std::string(); });
     cell(shapes, "shapes", [&] { return short_name(entry->shapes); });

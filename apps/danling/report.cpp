@@ -78,8 +78,8 @@ int report(std::span<const std::string> words) {
   const std::filesystem::path file =
       arguments.value("--output").value_or(runs.size() == 1 ? (dirs.front() / "report.html").string() : "report.html");
   danling::write_atomic(file, page);
-  std::printf("%s: %zu %s, %.1f MB\n", file.string().c_str(), runs.size(), runs.size() == 1 ? "run" : "runs",
-              static_cast<double>(page.size()) / 1e6);
+  std::printf("%s: %zu %s, %s\n", file.string().c_str(), runs.size(), runs.size() == 1 ? "run" : "runs",
+              danling::format_bytes(page.size()).c_str());
   return 0;
 }
 

@@ -181,7 +181,7 @@ void print_list(const std::vector<Line>& lines) {
     table.add_row({line.short_name, printable(facts.run.lineage()), facts.name.empty() ? "-" : printable(facts.name),
                    facts.status, facts.progress(), score_text(facts.best_score), score_text(facts.latest_score),
                    started_text(facts.started), facts.seconds ? danling::format_duration(*facts.seconds) : "-",
-                   bytes_text(facts.bytes)});
+                   danling::format_bytes(facts.bytes)});
   }
   std::string text = table.text() + "\n";
   if (has_color()) {  // colours are added after measuring the widths

@@ -147,14 +147,14 @@ int runs_rm(std::span<const std::string> words) {
     bytes += removals.back().bytes;
   }
   for (const auto& removal : removals) {
-    std::printf("%s  %s\n", removal.dir.string().c_str(), bytes_text(removal.bytes).c_str());
+    std::printf("%s  %s\n", removal.dir.string().c_str(), danling::format_bytes(removal.bytes).c_str());
     for (const auto& part : removal.parts) {
       if (part != removal.dir) {
         std::printf("  %s\n", part.lexically_relative(removal.dir).string().c_str());
       }
     }
   }
-  const std::string what = concat(count_text(removals.size(), "run"), ", ", bytes_text(bytes));
+  const std::string what = concat(count_text(removals.size(), "run"), ", ", danling::format_bytes(bytes));
   if (arguments.has("--dry-run")) {
     std::printf("would remove %s%s\n", keep ? "parts of " : "", what.c_str());
     return 0;

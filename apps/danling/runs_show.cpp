@@ -23,10 +23,6 @@ const std::initializer_list<Option> kOptions = {
     {"--all", "", "all rows of the results, not only the last ten and the best"},
     {"--help", "", "print this text"}};
 
-void say(std::string_view key, const std::string& text) {
-  std::printf("%-11s%s\n", std::string(key).c_str(), text.c_str());
-}
-
 void head(std::string_view text) { std::printf("\n%s\n", in_color(text, 1).c_str()); }
 
 // Prints a text with each line indented.
@@ -52,6 +48,8 @@ std::string code_text(const danling::ReadResult<danling::StoredIdentity>& identi
 
 void show_state(const RunFacts& facts) {
   const auto& run = facts.run;
+  std::vector<std::vector<std::string>> rows;
+  const auto say = [&](std::string_view key, std::string text) { rows.push_back({std::string(key), std::move(text)}); };
   say("run", concat(run.folder(), "/", run.id(), facts.name.empty() ? "" : concat("  ", printable(facts.name))));
   say("directory", run.dir().string());
   std::string status = status_text(facts.status);
@@ -79,7 +77,8 @@ void show_state(const RunFacts& facts) {
                                       : "",
                         ended && !facts.summary->host.empty() ? concat(" on ", facts.summary->host) : ""));
   say("code", code_text(run.code_identity()));
-  say("size", bytes_text(facts.bytes));
+  say("size", danling::format_bytes(facts.bytes));
+  std::puts(danling::align_columns(rows).c_str());
 }
 
 void show_config(const RunFacts& facts) {
@@ -191,7 +190,7 @@ void show_checkpoints(const RunFacts& facts) {
       }
     }
     const double age = std::chrono::duration<double>(fs::file_time_type::clock::now() - file.written).count();
-    table.add_row({printable(file.path.filename().string()), bytes_text(file.bytes),
+    table.add_row({printable(file.path.filename().string()), danling::format_bytes(file.bytes),
                    danling::format_duration(std::max(age, 0.0)), same});
     resumable = resumable || file.path.filename() == "latest.pth";
   }

@@ -158,8 +158,8 @@ bool SweepRun::fits() {
   const bool enough = !left || *left >= growth + expected + expected / 10;
   if (!enough && !said_memory_) {
     said_memory_ = true;
-    say(concat("memory: a trial needs ", bytes_text(expected), ", ", bytes_text(*left), " are left: runs ",
-               running_.size(), " at a time for now"));
+    say(concat("memory: a trial needs ", danling::format_bytes(expected), ", ", danling::format_bytes(*left),
+               " are left: runs ", running_.size(), " at a time for now"));
   }
   return enough;
 }

@@ -46,17 +46,16 @@ const std::initializer_list<Option> kOptions = {
 };
 
 void print_help() {
+  std::vector<Option> faults;
+  for (const auto& fault : fault_names()) {
+    faults.push_back({.name = fault.name, .help = fault.text});
+  }
   std::printf(
       "Usage: danling verify-resume [options] -- PROGRAM [arguments]\n\n"
       "Runs PROGRAM, which must use danling::run, once without interruptions. Then runs it with interruptions, "
       "resumes\n"
       "it each time, and compares all files of both runs. Adds --workspace_root, --auto_resume true and --seed.\n\n"
-      "%s\nInterruptions:\n",
-      describe(kOptions).c_str());
-  for (const auto& name : fault_names()) {
-    std::printf("  %-10s%s\n", std::string(name.name).c_str(), std::string(name.text).c_str());
-  }
-  std::printf(
+      "%s\nInterruptions:\n%s"
       "\nThe preloaded libdanling_faults.so injects errors of the file system and kills at file calls.\n"
       "With --processes 1,2,4, danling launch starts PROGRAM, and signals go to a random rank or to all. PROGRAM must\n"
       "set deterministic and parallel.virtual_ranks; all ranks must end soon after one rank ends.\n"
@@ -73,7 +72,8 @@ void print_help() {
       "command reports it as not deterministic (exit code 2), with the first difference.\n"
       "Not compared: logs, attempts/, previous.pth, directories of shards by name, metadata/git.yaml, and times, rates "
       "and processes inside files.\n\n"
-      "Exit code: 0: identical; 1: files differ or are lost, or a resumed PROGRAM crashes; 2: not verifiable.\n");
+      "Exit code: 0: identical; 1: files differ or are lost, or a resumed PROGRAM crashes; 2: not verifiable.\n",
+      describe(kOptions).c_str(), describe(faults).c_str());
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -223,7 +223,7 @@ int verify_resume(std::span<const std::string> words) {
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
   std::printf("%s after %s interruptions, in %s%s\n", options.tolerance ? "the same values" : "identical",
-              danling::to_text(options.kills).c_str(), seconds_text(elapsed.count()).c_str(),
+              danling::to_text(options.kills).c_str(), danling::format_seconds(elapsed.count()).c_str(),
               arguments.has("--keep") ? concat("; kept: ", options.directory.string()).c_str() : "");
   return 0;
 }

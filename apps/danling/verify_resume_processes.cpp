@@ -231,12 +231,12 @@ void ProcessCounts::print() const {
     std::printf("\n%s\n", signals.text().c_str());
   }
   if (longest_kill_ > 0) {
-    std::printf("\nall ranks had ended at most %s s after a kill of one of them\n",
-                danling::to_fixed(longest_kill_, 2).c_str());
+    std::printf("\nall ranks had ended at most %s after a kill of one of them\n",
+                danling::format_seconds(longest_kill_).c_str());
   }
   if (longest_stop_ > 0) {
-    std::printf("%sall ranks had saved and ended at most %s s after a signal to one of them\n",
-                longest_kill_ > 0 ? "" : "\n", danling::to_fixed(longest_stop_, 2).c_str());
+    std::printf("%sall ranks had saved and ended at most %s after a signal to one of them\n",
+                longest_kill_ > 0 ? "" : "\n", danling::format_seconds(longest_stop_).c_str());
   }
 }
 

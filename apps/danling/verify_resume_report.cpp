@@ -66,11 +66,12 @@ void print_counts(const std::array<FaultCount, 10>& counts, const std::vector<Wi
               danling::to_text(starts).c_str(), danling::to_text(rounds).c_str(),
               danling::to_text(static_cast<std::int64_t>(hit)).c_str(),
               danling::to_text(static_cast<std::int64_t>(windows.size())).c_str());
-  for (const auto& window : windows) {
-    if (verbose) {
-      std::printf("  %-9s %-28s %s hits\n", window.call.c_str(), window.glob.substr(1).c_str(),
-                  danling::to_text(window.hits).c_str());
+  if (verbose && !windows.empty()) {
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& window : windows) {
+      rows.push_back({"  " + window.call, window.glob.substr(1), concat(window.hits, " hits")});
     }
+    std::puts(danling::align_columns(rows, {false, false, true}).c_str());
   }
 }
 

@@ -134,7 +134,7 @@ class Verification {
     reference_calls_ = end.calls;
     fs::rename(root(), reference());
     timeout_ = options_.timeout > 0 ? options_.timeout : std::max(60.0, 20 * end.seconds);
-    std::printf("reference: %s, %s saves, %s file calls\n", seconds_text(end.seconds).c_str(),
+    std::printf("reference: %s, %s saves, %s file calls\n", danling::format_seconds(end.seconds).c_str(),
                 danling::format_count(saves).c_str(),
                 danling::format_count(static_cast<std::int64_t>(end.calls.size())).c_str());
     std::fflush(stdout);
@@ -291,7 +291,7 @@ class Verification {
       throw Verdict{1, concat("start ", starts_, " ", what, "; its last output:"), last_lines(end.output)};
     };
     if (end.hung) {
-      fail(concat("did not end within ", seconds_text(timeout_)));
+      fail(concat("did not end within ", danling::format_seconds(timeout_)));
     }
     if (end.code == 0) {
       return;
@@ -335,10 +335,11 @@ class Verification {
   // Checks that ranks noticed the end of another one, and that no process outlived them.
   void check_ranks(const StartEnd& end, const LaunchReport& launch) const {
     if (!end.unaware.empty()) {
-      throw Verdict{1,
-                    concat("start ", starts_, ": rank ", end.unaware, " still ran ", seconds_text(notice_seconds),
-                           " after another one was killed, without a signal; its last output:"),
-                    last_lines(end.output)};
+      throw Verdict{
+          1,
+          concat("start ", starts_, ": rank ", end.unaware, " still ran ", danling::format_seconds(notice_seconds),
+                 " after another one was killed, without a signal; its last output:"),
+          last_lines(end.output)};
     }
     if (!launch.stuck.empty()) {
       throw Verdict{1,
@@ -359,7 +360,7 @@ class Verification {
     std::string line =
         concat("  start ", starts_, last_layout_ ? concat(", on ", options_.layouts[*last_layout_].text()) : "", ": ",
                undisturbed ? std::string("undisturbed") : concat(name.text, fault.text), "; ", end_text(end), " after ",
-               seconds_text(end.seconds),
+               danling::format_seconds(end.seconds),
                undisturbed    ? ""
                : !interrupted ? ", before the interruption"
                : in_save      ? ", in a save"

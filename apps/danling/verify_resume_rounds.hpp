@@ -35,8 +35,6 @@ struct VerifyOptions {
   bool verbose = false;
 };
 
-inline std::string seconds_text(double seconds) { return danling::detail::concat(danling::to_fixed(seconds, 2), " s"); }
-
 /// Makes all interruptions; prints a line for each round and the table at the end. `round_log` gets the events of the
 /// current round. @throws Verdict unless all files are identical
 void verify(const VerifyOptions& options, std::vector<std::string>& round_log);

@@ -7,6 +7,18 @@
 #include <core/fmt.hpp>
 
 namespace danling::inline v0 {
+namespace {
+
+// Divides `value` by `step` while it is at least `limit`; returns the number of divisions, at most `last`.
+std::size_t divide_down(double& value, double step, double limit, std::size_t last) {
+  std::size_t count = 0;
+  for (; value >= limit && count < last; ++count) {
+    value /= step;
+  }
+  return count;
+}
+
+}  // namespace
 
 std::string to_text(double value) {
   if (std::isnan(value)) {
@@ -29,7 +41,37 @@ std::string to_fixed(double value, int precision) {
     return to_text(value);
   }
   const std::string fixed = format_text("{:.{}f}", value, precision);
-  return fixed.size() <= 60 ? fixed : format_text("{:.{}e}", value, precision);
+  return fixed.size() <= 60 ? fixed : to_scientific(value, precision);
+}
+
+std::string to_scientific(double value, int precision) {
+  return std::isfinite(value) ? format_text("{:.{}e}", value, precision) : to_text(value);
+}
+
+std::string to_significant(double value, int digits) {
+  return std::isfinite(value) ? format_text("{:.{}g}", value, digits) : to_text(value);
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  static constexpr std::array<std::string_view, 7> units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto value = static_cast<double>(bytes);
+  const std::size_t unit = divide_down(value, 1024, 1023.95, units.size() - 1);  // 1023.95 would be printed as 1024.0
+  return concat(to_fixed(value, unit == 0 ? 0 : 1), " ", units[unit]);
+}
+
+std::string format_amount(std::int64_t amount) {
+  static constexpr std::array<std::string_view, 7> prefixes = {"", " k", " M", " G", " T", " P", " E"};
+  auto value = static_cast<double>(amount);
+  const std::size_t prefix = divide_down(value, 1000, 999.5, prefixes.size() - 1);
+  return concat(to_significant(value, 3), prefixes[prefix]);
+}
+
+std::string format_percent(double part) { return concat(to_fixed(100 * part, 1), " %"); }
+
+std::string format_seconds(double seconds) {
+  // Three digits of 999.5 and more would need an exponent.
+  return concat(std::abs(seconds) < 999.5 ? to_significant(std::round(seconds * 1000) / 1000, 3) : to_fixed(seconds, 0),
+                " s");
 }
 
 std::string to_text(std::int64_t value) { return std::to_string(value); }

@@ -14,7 +14,6 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/ancestors.hpp>
-#include <distributed/rank_report.hpp>
 #include <distributed/wire.hpp>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -121,7 +120,7 @@ Meeting visit(const ProcessIdentity& identity, const std::string& host, int port
   } catch (const std::exception& error) {
     fail<DistributedError>(connect_where, "expected rank ", identity.rank, " to reach ",
                            identity.launcher_hosts_store ? "the launcher" : "rank 0", " at ", out.address, " within ",
-                           seconds_text(timeout), ", got: ", reason_of(error),
+                           format_seconds(timeout), ", got: ", reason_of(error),
                            "; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT");
   }
   return out;
@@ -199,7 +198,7 @@ Meeting meet_by_name(const ProcessIdentity& identity, const std::string& name, m
                            " to find rank 0 of its job on this machine, got: ", error.what(),
                            "; set MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port");
   }
-  fail<DistributedError>(connect_where, "expected rank 0 of this job on this machine within ", seconds_text(timeout),
+  fail<DistributedError>(connect_where, "expected rank 0 of this job on this machine within ", format_seconds(timeout),
                          ", got none (seen from rank ", identity.rank,
                          "); see the log of rank 0, or set MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port");
 }

@@ -51,8 +51,8 @@ std::vector<PendingCall> pending_calls() {
 std::string pending_text(const PendingCall& call) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call.begin).count();
   return concat(call.operation, call.number > 0 ? concat(" number ", call.number) : "",
-                call.bytes > 0 ? concat(", ", call.bytes, " bytes") : "", ", for ", std::round(seconds * 10.0) / 10.0,
-                " s");
+                call.bytes > 0 ? concat(", ", call.bytes, " bytes") : "", ", for ",
+                format_seconds(std::round(seconds * 10.0) / 10.0));
 }
 
 }  // namespace danling::inline v0::detail

@@ -100,10 +100,6 @@ std::string ranks_text(const std::vector<std::int64_t>& ranks) {
   return concat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks));
 }
 
-std::string seconds_text(std::chrono::milliseconds time) {
-  return to_text(static_cast<double>(time.count()) / 1000.0) + " s";
-}
-
 std::string explain(const RankReports& reports) {
   std::vector<std::string> sentences;
   for (const auto& [rank, report] : reports) {
@@ -135,7 +131,7 @@ std::string explain(const RankReports& reports) {
     }
   }
   const std::string others = joined.empty() ? "" : concat(" (", ranks_text(joined), " did)");
-  const std::string limit = timed_out ? concat(" within ", seconds_text(failure->limit)) : "";
+  const std::string limit = timed_out ? concat(" within ", format_seconds(failure->limit)) : "";
   if (!silent.empty() && !timed_out) {
     sentences.push_back(concat(ranks_text(silent), silent.size() == 1 ? " has ended" : " have ended"));
   } else if (!silent.empty()) {

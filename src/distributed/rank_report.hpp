@@ -48,6 +48,4 @@ bool any_aborted(const RankReports& reports);
 /// `rank 2` or `ranks 0, 1, 3`.
 std::string ranks_text(const std::vector<std::int64_t>& ranks);
 
-std::string seconds_text(std::chrono::milliseconds time);
-
 }  // namespace danling::inline v0::detail

@@ -16,7 +16,6 @@
 #include <danling/core/signals.hpp>
 
 #include <distributed/packing.hpp>
-#include <distributed/rank_report.hpp>
 #include <distributed/sockets.hpp>
 #include <distributed/wire.hpp>
 
@@ -96,7 +95,7 @@ class Roll {
         return;
       }
       fail<DistributedError>(connect_where, "expected ", identity_.world_size, " processes at ", meeting_.address,
-                             " within ", seconds_text(timeout_), ", got on rank ", identity_.rank, ": ",
+                             " within ", format_seconds(timeout_), ", got on rank ", identity_.rank, ": ",
                              reason_of(error), "; see the log of rank 0, and start all again");
     }
     if (verdict == complete && refusal.empty()) {
@@ -223,12 +222,12 @@ class Roll {
     }
     if (ranks.empty()) {
       return concat("[", connect_where, "] expected ", identity_.world_size, " processes to meet at ", meeting_.address,
-                    " within ", seconds_text(timeout_),
+                    " within ", format_seconds(timeout_),
                     ", got all of them, but one does not continue; end all processes, "
                     "and start them again");
     }
     return concat("[", connect_where, "] expected ", identity_.world_size, " processes at ", meeting_.address,
-                  " within ", seconds_text(timeout_), ", got none of rank ", join(ranks),
+                  " within ", format_seconds(timeout_), ", got none of rank ", join(ranks),
                   "; see the logs of those processes, and start all again");
   }
 

@@ -350,9 +350,8 @@ void SharedMemory::time_out(std::size_t index, std::uint32_t value, std::string_
     }
   }
   Failure failure(concat("[group.collective] expected all ", size_, " ranks to join ", operation, " within ",
-                         static_cast<double>(options_.timeout.count()) / 1000.0, " s, got no answer from rank ",
-                         join(missing), ", which is alive but waits elsewhere or computes (seen from rank ",
-                         name(rank_), ")"));
+                         format_seconds(options_.timeout), ", got no answer from rank ", join(missing),
+                         ", which is alive but waits elsewhere or computes (seen from rank ", name(rank_), ")"));
   failure.ranks = std::move(missing);
   failure.timed_out = true;
   throw Failure(std::move(failure));

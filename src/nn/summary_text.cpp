@@ -1,6 +1,4 @@
 // Formats the summary of a model as text.
-#include <array>
-#include <cstdio>
 #include <vector>
 
 #include <danling/core/format.hpp>
@@ -10,20 +8,7 @@
 namespace danling::inline v0::nn {
 namespace {
 
-// 25.1 k
-std::string scaled(std::int64_t number, std::string_view unit) {
-  constexpr std::array<const char*, 6> prefixes = {"", "k", "M", "G", "T", "P"};
-  auto value = static_cast<double>(number);
-  std::size_t prefix = 0;
-  while (value >= 999.5 && prefix + 1 < prefixes.size()) {
-    value /= 1000;
-    ++prefix;
-  }
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), prefix == 0 ? "%.0f" : "%.3g", value);
-  const std::string both = concat(prefixes[prefix], unit);
-  return concat(text.data(), both.empty() ? "" : " ", both);
-}
+std::string size_text(std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); }
 
 using Row = std::vector<std::string>;
 
@@ -34,7 +19,7 @@ Row row_of(const LayerSummary& layer, bool measured) {
           layer.output ? concat("[", join(*layer.output), "]") : "-",
           count(layer.parameters),
           count(layer.trainable),
-          measured && layer.flops > 0 ? scaled(layer.flops, "") : "-"};
+          measured && layer.flops > 0 ? format_amount(layer.flops) : "-"};
 }
 
 }  // namespace
@@ -46,13 +31,13 @@ std::string ModelSummary::text() const {
   }
   std::string out = align_columns(rows, {false, false, false, true, true, true}) + "\n";
   out += concat("parameters: ", format_count(parameters), ", trainable: ", format_count(trainable), "\n");
-  out += concat("memory: parameters ", scaled(parameter_bytes, "B"), ", gradients ", scaled(gradient_bytes, "B"),
-                ", buffers ", scaled(buffer_bytes, "B"),
-                batch_size > 0 ? concat(", outputs of a forward pass ", scaled(output_bytes, "B")) : "", "\n");
+  out += concat("memory: parameters ", size_text(parameter_bytes), ", gradients ", size_text(gradient_bytes),
+                ", buffers ", size_text(buffer_bytes),
+                batch_size > 0 ? concat(", outputs of a forward pass ", size_text(output_bytes)) : "", "\n");
   if (batch_size > 0) {
-    out += concat("FLOPs of a forward pass of ", batch_size,
-                  batch_size == 1 ? " sample: " : " samples: ", scaled(flops, ""),
-                  other_flops > 0 ? concat(", of these ", scaled(other_flops, ""), " without parameters") : "", "\n");
+    out += concat(
+        "FLOPs of a forward pass of ", batch_size, batch_size == 1 ? " sample: " : " samples: ", format_amount(flops),
+        other_flops > 0 ? concat(", of these ", format_amount(other_flops), " without parameters") : "", "\n");
   }
   if (!problem.empty()) {
     out += concat("no forward pass: ", problem, "\n");

@@ -1,8 +1,6 @@
 #include <danling/optim/schedule_summary.hpp>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
 #include <danling/core/error.hpp>
 
@@ -22,11 +20,7 @@ std::int64_t position_of(std::int64_t index, std::int64_t count, std::int64_t up
 
 }  // namespace
 
-std::string format_rate(double lr) {
-  std::array<char, 32> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), lr, std::chars_format::general, 4);
-  return {buffer.data(), end.ptr};
-}
+std::string format_rate(double lr) { return to_significant(lr, 4); }
 
 std::string ScheduleSummary::text(const std::string& step) const {
   return concat(format_rate(first), " at first, ", format_rate(highest), " at most (", step, " ", highest_at, "), ",

@@ -101,8 +101,6 @@ double natural_scale(const PipelinePlan& plan, const PipelineTimeline& timeline,
   return timeline.length > 0 ? std::min(scale, most) : 0;
 }
 
-std::string percent(double part) { return to_fixed(100 * part, 1) + " %"; }
-
 }  // namespace
 
 std::string to_string(const PipelineAction& action) {
@@ -249,9 +247,9 @@ std::string draw_pipeline(const PipelinePlan& plan, const PipelineTimeline& pred
     const double columns = natural_scale(plan, predicted, width) * predicted.length;
     out += rows_of(plan, *measured, measured->length > 0 ? columns / measured->length : 0);
   }
-  out += concat("bubble ", percent(predicted.bubble), " predicted");
+  out += concat("bubble ", format_percent(predicted.bubble), " predicted");
   if (measured != nullptr) {
-    out += concat(", ", percent(measured->bubble), " measured");
+    out += concat(", ", format_percent(measured->bubble), " measured");
   }
   out += "; live activations";
   for (const auto live : predicted.live_activations) {

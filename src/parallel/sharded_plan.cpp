@@ -1,7 +1,6 @@
 #include <danling/parallel/sharded_plan.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <deque>
 #include <set>
 #include <utility>
@@ -299,14 +298,10 @@ ShardPlan plan_shards(torch::nn::Module& module, std::int64_t ranks, const Shard
 }
 
 std::string ShardPlan::text() const {
-  char out[320];
-  const auto mega = [](std::int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
-  std::snprintf(out, sizeof out,
-                "each of %lld ranks: parameters %.2f MB, optimizer %.2f, gradients %.2f, peak %.2f; sent in a window: "
-                "%.2f of parameters, %.2f of gradients",
-                static_cast<long long>(ranks), mega(parameters), mega(optimizer), mega(gradients), mega(peak),
-                mega(gathered), mega(reduced));
-  return out;
+  const auto size = [](std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
+  return concat("each of ", ranks, " ranks: parameters ", size(parameters), ", optimizer ", size(optimizer),
+                ", gradients ", size(gradients), ", peak ", size(peak), "; sent in a window: ", size(gathered),
+                " of parameters, ", size(reduced), " of gradients");
 }
 
 }  // namespace danling::inline v0

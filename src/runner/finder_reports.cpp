@@ -1,12 +1,12 @@
 // Suggestions and plots of the finders.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include <danling/core/error.hpp>
+#include <danling/optim/schedule_summary.hpp>
 #include <danling/runner/finders.hpp>
 #include <danling/telemetry/plot.hpp>
 #include <danling/telemetry/text.hpp>
@@ -16,19 +16,13 @@ namespace {
 
 std::string size_text(std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); }
 
-std::string short_rate(double lr) {
-  char out[32];
-  std::snprintf(out, sizeof out, "%.2e", lr);
-  return out;
-}
-
 PlotOptions lr_picture(const LearningRateReport& report) {
   PlotOptions out{.title = "learning rate finder", .x_label = "learning rate", .y_label = "loss", .log_x = true};
   if (report.steepest) {
-    out.marks.push_back({*report.steepest, "steepest " + short_rate(*report.steepest)});
+    out.marks.push_back({*report.steepest, "steepest " + optim::format_rate(*report.steepest)});
   }
   if (report.minimum) {
-    out.marks.push_back({*report.minimum, "minimum/10 " + short_rate(*report.minimum)});
+    out.marks.push_back({*report.minimum, "minimum/10 " + optim::format_rate(*report.minimum)});
   }
   return out;
 }
@@ -180,13 +174,13 @@ void LearningRateReport::find_suggestions() {
 std::string LearningRateReport::text() const {
   std::string out = plot_text(lr_curves(*this), lr_picture(*this));
   if (!points.empty()) {
-    out += concat("\n", points.size(), " updates from ", short_rate(points.front().lr), " to ",
-                  short_rate(points.back().lr), diverged ? ", where the loss diverged" : "");
+    out += concat("\n", points.size(), " updates from ", optim::format_rate(points.front().lr), " to ",
+                  optim::format_rate(points.back().lr), diverged ? ", where the loss diverged" : "");
   }
   if (steepest) {
-    out += concat("\nsuggested learning rate: ", short_rate(*steepest),
+    out += concat("\nsuggested learning rate: ", optim::format_rate(*steepest),
                   " (the smoothed loss falls fastest there; a tenth of the rate of its minimum: ",
-                  minimum ? short_rate(*minimum) : "none", ")");
+                  minimum ? optim::format_rate(*minimum) : "none", ")");
   } else if (points.size() <= skipped) {
     out += concat("\nno suggestion: expected more than ", skipped, " updates, got ", points.size(),
                   diverged ? "; the loss after them was not finite, or far above the others" : "");

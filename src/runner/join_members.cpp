@@ -10,7 +10,6 @@
 #include <danling/runner/stacks.hpp>
 #include <danling/version.hpp>
 
-#include <distributed/rank_report.hpp>
 #include <runner/fault_state.hpp>
 #include <runner/process_config.hpp>
 #include <runner/setup.hpp>
@@ -54,7 +53,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   options.start_limit = detail::timeout_of(config.comm.init_timeout_seconds.value_or(300.0));
   options.absence_limit = detail::timeout_of(static_cast<double>(ft.process_group_timeout_ms) / 1000);
   std::string waits = concat("waits for the other processes of ", options.size, ", which meet in ",
-                             options.directory.string(), ", for at most ", detail::seconds_text(options.start_limit));
+                             options.directory.string(), ", for at most ", format_seconds(options.start_limit));
   runner_.fault_ = std::make_shared<detail::FaultState>(std::move(options));
   detail::FaultState& state = *runner_.fault_;
   if (state.members.is_late()) {

@@ -19,7 +19,6 @@
 #include <danling/workspace/files.hpp>
 
 #include <distributed/packing.hpp>
-#include <distributed/rank_report.hpp>
 #include <distributed/sockets.hpp>
 
 namespace danling::inline v0::detail {
@@ -92,7 +91,7 @@ class PlanLock {
         if ((reason != EINTR && reason != EWOULDBLOCK) || Clock::now() > deadline) {
           close_file();
           check<DistributedError>(reason != EWOULDBLOCK, members_where, "expected the lock of ", path.string(),
-                                  " within ", seconds_text(lock_limit),
+                                  " within ", format_seconds(lock_limit),
                                   ", got it held by another process, which may be stopped; "
                                   "end that process, and start this one again");
           fail<ConfigError>(members_where, "expected a file system with locks (flock) at ", directory.string(),
@@ -406,7 +405,7 @@ Generation Members::next() {
     check<DistributedError>(!is_member || !plan || plan->number <= generation_, members_where,
                             "expected to join generation ", generation_ + 1,
                             " of the run, got excluded: the others continued without this process after ",
-                            seconds_text(options_.absence_limit), " (ft.process_group_timeout_ms); start it again");
+                            format_seconds(options_.absence_limit), " (ft.process_group_timeout_ms); start it again");
     const std::int64_t target = std::max(generation_, plan ? plan->number : 0) + 1;
     if (target != wanted_) {
       wanted_ = target;
@@ -431,7 +430,7 @@ Generation Members::next() {
     }
     check<DistributedError>(waited < options_.start_limit + options_.absence_limit, members_where, "expected at least ",
                             options_.least, " of ", options_.size, " processes in ", options_.directory.string(),
-                            " within ", seconds_text(options_.start_limit), ", got ", all.size(),
+                            " within ", format_seconds(options_.start_limit), ", got ", all.size(),
                             "; start the missing ones (ft.min_replica_size, comm.init_timeout_seconds)");
   }
 }

@@ -10,7 +10,6 @@
 #include <danling/core/error.hpp>
 #include <danling/distributed/group.hpp>
 
-#include <distributed/rank_report.hpp>
 #include <runner/reserved_keys.hpp>
 
 namespace danling::inline v0 {
@@ -341,7 +340,8 @@ std::string detail::waits_text(const ProcessIdentity& identity, const RunnerConf
       config.comm.init_timeout_seconds ? timeout_of(*config.comm.init_timeout_seconds) : GroupOptions().timeout;
   const std::string place =
       identity.master_port > 0 ? concat(" at ", identity.master_address, ":", identity.master_port) : std::string();
-  return concat("waits for the other processes of ", identity.world_size, place, ", for at most ", seconds_text(limit));
+  return concat("waits for the other processes of ", identity.world_size, place, ", for at most ",
+                format_seconds(limit));
 }
 
 }  // namespace danling::inline v0

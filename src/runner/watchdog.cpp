@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -29,13 +28,6 @@ using Seconds = std::chrono::duration<double>;
 constexpr auto trace_time = std::chrono::seconds(2);
 constexpr auto report_time = std::chrono::seconds(30);
 constexpr auto part_time = std::chrono::seconds(1);
-
-/// `3 s`, `0.5 s`
-std::string text_of(Seconds time) {
-  const double tenths = std::round(time.count() * 10.0);
-  const bool whole = std::fmod(tenths, 10.0) == 0.0;
-  return concat(whole ? to_text(static_cast<std::int64_t>(tenths / 10.0)) : to_text(tenths / 10.0), " s");
-}
 
 // Without the locks of stdio.
 void write_to_stderr(std::string_view text) {
@@ -142,11 +134,11 @@ void Watchdog::write_report(double seconds) {
     places_ = places;
   }
   std::string report =
-      concat("[runner.watchdog] no step has ended for ", text_of(Seconds(seconds)), " (comm.step_timeout_seconds)\n");
+      concat("[runner.watchdog] no step has ended for ", format_seconds(seconds), " (comm.step_timeout_seconds)\n");
   for (std::int64_t rank = 0; rank < options_.group.size(); ++rank) {
     const auto found = places.find(rank);
     report += concat(found == places.end() ? concat("rank ", rank, " of ", options_.group.size(), ": no answer within ",
-                                                    text_of(options_.answer_time))
+                                                    format_seconds(options_.answer_time))
                                            : found->second,
                      "\n");
   }
@@ -179,8 +171,8 @@ void Watchdog::end_process(double seconds) {
   }
   notes_.leave(places, options_.answer_time);
   const std::string line =
-      concat("[runner.watchdog] expected a step within ", text_of(options_.limit), ", got none for ",
-             text_of(Seconds(seconds)), " in ", at, "; ", log.empty() ? "see above" : "see " + log);
+      concat("[runner.watchdog] expected a step within ", format_seconds(options_.limit), ", got none for ",
+             format_seconds(seconds), " in ", at, "; ", log.empty() ? "see above" : "see " + log);
   ends_within(part_time, [this, line] { options_.logger.log_to_file(line, LogLevel::error); });
   ends_within(part_time, [line] { write_to_stderr(line + "\n"); });  // its reader may block
   _exit(exit_hung);

@@ -36,13 +36,6 @@ constexpr double most_seconds = 1e7;
 /// Seconds between heartbeats of a supervised program: its last heartbeat is at most that old when it dies.
 constexpr double heartbeat_seconds = 10.0;
 
-/// Returns a text such as `300 s`, `31.5 s` or `0.25 s`.
-std::string text_of(double seconds) {
-  const double unit = seconds < 1 ? 1000.0 : 10.0;
-  const double rounded = std::round(seconds * unit) / unit;
-  return concat(rounded == std::floor(rounded) ? to_text(static_cast<std::int64_t>(rounded)) : to_text(rounded), " s");
-}
-
 std::optional<std::string> value_of(const std::vector<std::string>& words, const std::string& option) {
   for (std::size_t i = words.size(); i-- > 0;) {
     if (words[i].starts_with(option + "=")) {
@@ -70,7 +63,7 @@ void add_arguments(SupervisorOptions& options) {
       double seconds = 0;
       const auto read = std::from_chars(own->data(), own->data() + own->size(), seconds);
       check<ConfigError>(read.ec != std::errc() || seconds <= options.hang_timeout / 2, supervisor_where, "expected ",
-                         interval_option, " of at most half the hang timeout of ", text_of(options.hang_timeout),
+                         interval_option, " of at most half the hang timeout of ", format_seconds(options.hang_timeout),
                          ", got ", *own);
     }
   }
@@ -224,7 +217,7 @@ void Supervision::pass_on(int signal, const ChildProcess* child) {
     stop_signal_ = signal;
     if (child != nullptr) {
       say(concat("got ", signal_name(signal), ", forwards it to the program; SIGKILL follows after ",
-                 text_of(options_.grace)));
+                 format_seconds(options_.grace)));
       end(*child, signal);
     }
   } else if (child != nullptr && now - stopped_at_ > same_request) {
@@ -248,8 +241,8 @@ void Supervision::notice_hang(const ChildProcess& child) {
   if (!watch_.any()) {
     if (options_.start_timeout > 0 && Clock::now() - started_ > Seconds(options_.start_timeout)) {
       hangs_ = true;
-      say(concat("hang: expected a heartbeat within ", text_of(options_.start_timeout), " of the start, got none; ",
-                 detail::process_state(child.pid())));
+      say(concat("hang: expected a heartbeat within ", format_seconds(options_.start_timeout),
+                 " of the start, got none; ", detail::process_state(child.pid())));
     }
   } else if (options_.hang_timeout > 0) {
     for (const auto& heartbeat : watch_.seen()) {
@@ -257,14 +250,14 @@ void Supervision::notice_hang(const ChildProcess& child) {
         hangs_ = true;
         const std::string state = detail::process_state(heartbeat.pid);
         say(concat("hang: rank ", heartbeat.rank, " of ", heartbeat.world_size, " (pid ", heartbeat.pid, " on ",
-                   heartbeat.host, ") has made no progress for ", text_of(heartbeat.idle), ": ", heartbeat.mode,
+                   heartbeat.host, ") has made no progress for ", format_seconds(heartbeat.idle), ": ", heartbeat.mode,
                    ", split ", quote(heartbeat.split), ", epoch ", heartbeat.epoch + 1, ", step ",
                    heartbeat.global_step + 1, state.empty() ? "" : concat("; ", state)));
       }
     }
   }
   if (hangs_) {
-    say(concat("sends SIGTERM to the program; SIGKILL follows after ", text_of(options_.grace)));
+    say(concat("sends SIGTERM to the program; SIGKILL follows after ", format_seconds(options_.grace)));
     end(child, SIGTERM);
   }
 }
@@ -301,7 +294,7 @@ bool Supervision::restarts(int code) {
     return false;
   }
   pause_ = failures_ <= 1 ? options_.backoff : std::min(pause_ * 2, options_.max_backoff);
-  say(concat("restart in ", text_of(pause_),
+  say(concat("restart in ", format_seconds(pause_),
              progress ? concat(": it had reached step ", best_step_)
                       : concat(": failure ", failures_, " of ", options_.max_failures, " without progress", beyond())));
   const auto until = Clock::now() + Seconds(pause_);

@@ -1,7 +1,6 @@
 #include <danling/telemetry/text.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
@@ -75,20 +74,6 @@ std::string format_number(double value) {
     --end;
   }
   return text.erase(end, exponent - end);
-}
-
-std::string format_bytes(std::uint64_t bytes) {
-  static constexpr std::array<std::string_view, 5> units = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024) {
-    return concat(bytes, " B");
-  }
-  double value = static_cast<double>(bytes) / 1024.0;
-  std::size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < units.size()) {
-    value /= 1024.0;
-    ++unit;
-  }
-  return format_text("{:.1f} {}", value, units.at(unit));
 }
 
 TextTable::TextTable(std::vector<std::string> columns) : columns_(std::move(columns)) {}

@@ -35,7 +35,7 @@ TEST_CASE("danling runs ls: one line per run with status, progress, scores, dura
     for (const auto& entry : fs::recursive_directory_iterator(dir / "experiments" / path)) {
       bytes += entry.is_regular_file() ? entry.file_size() : 0;
     }
-    return danling::to_fixed(static_cast<double>(bytes) / 1000, 1) + " kB\n";
+    return danling::to_fixed(static_cast<double>(bytes) / 1024, 1) + " KiB\n";
   };
   CHECK(result.out.find(
             "run    lineage  name       status    progress     best val.acc  latest     started  duration") == 0);

@@ -1,4 +1,6 @@
 #include <charconv>
+#include <chrono>
+#include <cstdint>
 #include <limits>
 
 #include <danling/core/detail/suggest.hpp>
@@ -29,6 +31,49 @@ TEST_CASE("to_fixed: a fixed number of digits, no sign on nan, scientific when l
   CHECK(danling::to_fixed(1e300, 2) == "1.00e+300");
 }
 
+TEST_CASE("to_significant, to_scientific: as printf's g and e", "[core]") {
+  CHECK(danling::to_significant(0.0335, 4) == "0.0335");
+  CHECK(danling::to_significant(1e-7, 4) == "1e-07");
+  CHECK(danling::to_significant(12345.6, 4) == "1.235e+04");
+  CHECK(danling::to_scientific(1250, 4) == "1.2500e+03");
+  CHECK(danling::to_scientific(-std::numeric_limits<double>::quiet_NaN(), 4) == "nan");
+}
+
+TEST_CASE("format_bytes: units of 1,024", "[core]") {
+  CHECK(danling::format_bytes(0) == "0 B");
+  CHECK(danling::format_bytes(1023) == "1023 B");
+  CHECK(danling::format_bytes(1536) == "1.5 KiB");
+  CHECK(danling::format_bytes((1U << 20U) - 1) == "1.0 MiB");
+  CHECK(danling::format_bytes(std::uint64_t{5} << 30U) == "5.0 GiB");
+  CHECK(danling::format_bytes(UINT64_MAX) == "16.0 EiB");
+}
+
+TEST_CASE("format_amount: three digits, units of 1,000", "[core]") {
+  CHECK(danling::format_amount(0) == "0");
+  CHECK(danling::format_amount(999) == "999");
+  CHECK(danling::format_amount(1000) == "1 k");
+  CHECK(danling::format_amount(25'120) == "25.1 k");
+  CHECK(danling::format_amount(999'500) == "1 M");
+  CHECK(danling::format_amount(1'234'567'890) == "1.23 G");
+}
+
+TEST_CASE("format_percent: one decimal digit", "[core]") {
+  CHECK(danling::format_percent(1.0 / 8) == "12.5 %");
+  CHECK(danling::format_percent(1) == "100.0 %");
+}
+
+TEST_CASE("format_seconds: three digits, at most milliseconds, at least whole seconds", "[core]") {
+  CHECK(danling::format_seconds(0) == "0 s");
+  CHECK(danling::format_seconds(0.0126) == "0.013 s");
+  CHECK(danling::format_seconds(0.25) == "0.25 s");
+  CHECK(danling::format_seconds(1.254) == "1.25 s");
+  CHECK(danling::format_seconds(31.46) == "31.5 s");
+  CHECK(danling::format_seconds(999.6) == "1000 s");
+  CHECK(danling::format_seconds(86400) == "86400 s");
+  CHECK(danling::format_seconds(std::numeric_limits<double>::quiet_NaN()) == "nan s");
+  CHECK(danling::format_seconds(std::chrono::milliseconds(1500)) == "1.5 s");
+}
+
 TEST_CASE("to_text, to_fixed: a point in every locale", "[core]") {
   const danling_test::CommaLocale locale;
   if (!locale.known()) {
@@ -38,6 +83,7 @@ TEST_CASE("to_text, to_fixed: a point in every locale", "[core]") {
   CHECK(danling::to_text(0.5) == "0.5");
   CHECK(danling::to_fixed(0.25, 4) == "0.2500");
   CHECK(danling::to_fixed(1e300, 2) == "1.00e+300");
+  CHECK(danling::to_significant(0.25, 4) == "0.25");
 }
 
 TEST_CASE("edit_distance: insertions, deletions, substitutions and swaps cost one", "[core]") {

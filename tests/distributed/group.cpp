@@ -236,7 +236,7 @@ TEST_CASE("Group: a rank that does not join is named, on the others, after the t
     return refusal([&] { Group::connect(identity_of_rank(rank, 3, port), {.timeout = 4s, .host = {}}); });
   });
   CHECK_THAT(texts[0], ContainsSubstring("[group.connect] expected 3 processes at 127.0.0.1:" + std::to_string(port) +
-                                         " within 4.0 s, got none of rank 1; see the logs"));
+                                         " within 4 s, got none of rank 1; see the logs"));
   CHECK_THAT(texts[2], ContainsSubstring("[group.connect] expected 3 processes at 127.0.0.1:"));
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("Group: without rank 0 the others say where they looked", "[distribute
     return refusal([&] { Group::connect(identity_of_rank(1, 2, port), {.timeout = 1s, .host = {}}); });
   });
   CHECK_THAT(texts[0], ContainsSubstring("[group.connect] expected rank 1 to reach rank 0 at 127.0.0.1:" +
-                                         std::to_string(port) + " within 1.0 s, got: "));
+                                         std::to_string(port) + " within 1 s, got: "));
 }
 
 TEST_CASE("Group: a process may join several groups, and a copy shares its source's connections", "[distributed]") {

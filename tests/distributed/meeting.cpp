@@ -125,10 +125,10 @@ TEST_CASE("Group: a rank 0 that dies while the others wait ends them at once, in
   close(ends[1]);
   CHECK(texts[0] == "ended by 9");
   const std::string ended = concat("[group.connect] expected 3 processes at 127.0.0.1:", port,
-                                   " within 4.0 s, got on rank 1: rank 0 has ended; see the log of rank 0, and start "
+                                   " within 4 s, got on rank 1: rank 0 has ended; see the log of rank 0, and start "
                                    "all again");
   const std::string late = concat("[group.connect] expected rank 1 to reach rank 0 at 127.0.0.1:", port,
-                                  " within 4.0 s, got: Connection refused; see whether rank 0 runs, and MASTER_ADDR "
+                                  " within 4 s, got: Connection refused; see whether rank 0 runs, and MASTER_ADDR "
                                   "and MASTER_PORT");
   INFO(texts[1]);
   // LibTorch has the last word where rank 0 dies in the middle of an answer.
@@ -145,9 +145,9 @@ TEST_CASE("Group: the timeout names the missing ranks on all others", "[distribu
   });
   for (const auto& text : {texts[0], texts[2]}) {
     CHECK_THAT(text, StartsWith(concat("[group.connect] expected 5 processes at 127.0.0.1:", port,
-                                       " within 8.0 s, got none of rank 1, 4; see the logs of those processes, and "
+                                       " within 8 s, got none of rank 1, 4; see the logs of those processes, and "
                                        "start all again\n[group.connect] expected 5 processes at 127.0.0.1:")));
-    CHECK_THAT(text, EndsWith(" within 8.0 s, got none of rank 1, 4; see the logs of those processes, and start all "
+    CHECK_THAT(text, EndsWith(" within 8 s, got none of rank 1, 4; see the logs of those processes, and start all "
                               "again"));
   }
 }
@@ -161,8 +161,8 @@ TEST_CASE("Group: a rank 0 that does not come is named", "[distributed]") {
   for (int process = 0; process < 2; ++process) {
     CHECK(texts[static_cast<std::size_t>(process)] ==
           concat("[group.connect] expected rank ", process + 1, " to reach rank 0 at 127.0.0.1:", port,
-                 " within 1.0 s, got: Connection refused; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT\n",
-                 "[group.connect] expected rank 0 of this job on this machine within 1.0 s, got none (seen from rank ",
+                 " within 1 s, got: Connection refused; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT\n",
+                 "[group.connect] expected rank 0 of this job on this machine within 1 s, got none (seen from rank ",
                  process + 1, "); see the log of rank 0, or set MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port"));
   }
 }
@@ -274,7 +274,7 @@ TEST_CASE("Group: a port that another program uses is named by rank 0", "[distri
   CHECK(texts[0] == concat("[group.connect] expected rank 0 to listen at 127.0.0.1:", port, ", got port ", port,
                            " in use by another program; end that program, or choose another MASTER_PORT"));
   CHECK(texts[1] == concat("[group.connect] expected rank 1 to reach rank 0 at 127.0.0.1:", port,
-                           " within 2.0 s, got: another program listens there; see whether rank 0 runs, and "
+                           " within 2 s, got: another program listens there; see whether rank 0 runs, and "
                            "MASTER_ADDR and MASTER_PORT"));
 }
 
@@ -291,7 +291,7 @@ TEST_CASE("Group: an address that is no host's is an error", "[distributed]") {
                                ": the address of host 'no-such-host.invalid' is unknown (")));
   CHECK_THAT(texts[0], EndsWith("); set MASTER_ADDR to the host of rank 0"));
   CHECK_THAT(texts[1], StartsWith(concat("[group.connect] expected rank 1 to reach rank 0 at no-such-host.invalid:",
-                                         port, " within 1.0 s, got: the address of host 'no-such-host.invalid' is")));
+                                         port, " within 1 s, got: the address of host 'no-such-host.invalid' is")));
 }
 
 TEST_CASE("Group: processes on several machines without an address are an error", "[distributed]") {

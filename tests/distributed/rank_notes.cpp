@@ -95,7 +95,7 @@ TEST_CASE("pending_calls: names the collective that a thread waits in, its numbe
   });
   CHECK(texts[0] == "all_reduce, 400 bytes");
   CHECK(danling::detail::pending_text({1, "all_reduce", 12, 400, std::chrono::steady_clock::now()}) ==
-        "all_reduce number 12, 400 bytes, for 0.0 s");
+        "all_reduce number 12, 400 bytes, for 0 s");
 }
 
 }  // namespace rank_notes_test

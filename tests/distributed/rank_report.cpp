@@ -35,14 +35,14 @@ TEST_CASE("Reports: which ranks did not join, ended, left or gave up", "[distrib
   const RankReport joined = report(Kind::alive, 17);
   const RankReport broke = report(Kind::failed, 17, "Connection closed");
   CHECK(explain({{0, waits}, {1, joined}, {3, joined}}) ==
-        "rank 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 1, 3 did) and does not answer: timed out");
+        "rank 2 did not join all_reduce number 17 within 30 s (ranks 0, 1, 3 did) and does not answer: timed out");
   CHECK(explain({{0, waits}, {3, joined}}) ==
-        "ranks 1, 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 3 did) and do not answer: timed out");
+        "ranks 1, 2 did not join all_reduce number 17 within 30 s (ranks 0, 3 did) and do not answer: timed out");
   CHECK(explain({{0, waits}, {1, joined}, {2, report(Kind::alive, 16)}, {3, joined}}) ==
-        "rank 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 1, 3 did); rank 2 was last in all_reduce "
+        "rank 2 did not join all_reduce number 17 within 30 s (ranks 0, 1, 3 did); rank 2 was last in all_reduce "
         "number 16: timed out");
   CHECK(explain({{0, waits}, {1, joined}, {2, report(Kind::alive, 0)}, {3, joined}}) ==
-        "rank 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 1, 3 did); rank 2 has joined no collective: "
+        "rank 2 did not join all_reduce number 17 within 30 s (ranks 0, 1, 3 did); rank 2 has joined no collective: "
         "timed out");
   CHECK(explain({{0, broke}, {1, joined}, {3, report(Kind::alive, 16)}}) == "rank 2 has ended: Connection closed");
   CHECK(explain({{0, broke}}) == "ranks 1, 2, 3 have ended: Connection closed");
@@ -50,7 +50,7 @@ TEST_CASE("Reports: which ranks did not join, ended, left or gave up", "[distrib
         "rank 2 has left the group: Connection closed");
   // A timeout breaks the connections of others.
   CHECK(explain({{0, broke}, {1, waits}, {3, joined}}) ==
-        "rank 2 did not join all_reduce number 17 within 30.0 s (ranks 0, 1, 3 did) and does not answer: timed out");
+        "rank 2 did not join all_reduce number 17 within 30 s (ranks 0, 1, 3 did) and does not answer: timed out");
   // All have joined, and yet the data did not arrive.
   CHECK(explain({{0, waits}, {1, joined}, {2, joined}, {3, joined}}) == "timed out");
   CHECK(explain({{0, broke}, {2, report(Kind::aborted, 3, "no space")}}) == "rank 2: no space");
@@ -61,12 +61,12 @@ TEST_CASE("Reports: which ranks did not join, ended, left or gave up", "[distrib
   message.failed_at.ranks = {2};
   message.failed_at.operation = "message of rank 2 with tag 0";
   CHECK(explain({{0, message}, {1, joined}}) ==
-        "rank 2 does not answer: no message of rank 2 with tag 0 within 30.0 s: timed out");
+        "rank 2 does not answer: no message of rank 2 with tag 0 within 30 s: timed out");
   CHECK(explain({{0, message}, {1, joined}, {2, joined}, {3, joined}}) ==
-        "no message of rank 2 with tag 0 within 30.0 s: timed out");
+        "no message of rank 2 with tag 0 within 30 s: timed out");
   // Rank 2 waits for another itself.
   CHECK(explain({{0, message}, {1, joined}, {2, joined}}) ==
-        "no message of rank 2 with tag 0 within 30.0 s; rank 3 does not answer: timed out");
+        "no message of rank 2 with tag 0 within 30 s; rank 3 does not answer: timed out");
   // Rank 2 gave up waiting for rank 3, and closed its connections before it could say so.
   message.kind = Kind::failed;
   message.text = "Connection closed";

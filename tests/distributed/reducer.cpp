@@ -308,7 +308,7 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
     } else if (how == "aborts") {
       CHECK(text == "[group.collective] expected all 3 ranks to join the second sum, got an abort of rank 1: no room");
     } else {
-      CHECK(text == concat("[group.collective] expected all 3 ranks to join the second sum within 4.0 s, got no answer "
+      CHECK(text == concat("[group.collective] expected all 3 ranks to join the second sum within 4 s, got no answer "
                            "from rank 1, which is alive but waits elsewhere or computes (seen from rank ",
                            rank, ")"));
     }

@@ -179,7 +179,7 @@ TEST_CASE("ModelSummary: a table and sums as text", "[nn]") {
         "1      ReLU    -                 -          -       -\n"
         "2      Linear  [8, 10]         330        330  5.12 k\n"
         "parameters: 25,450, trainable: 25,450\n"
-        "memory: parameters 102 kB, gradients 102 kB, buffers 0 B, outputs of a forward pass 2.05 kB\n"
+        "memory: parameters 99.4 KiB, gradients 99.4 KiB, buffers 0 B, outputs of a forward pass 2.0 KiB\n"
         "FLOPs of a forward pass of 8 samples: 407 k\n");
   auto plain = nn::summarize(make_mlp().modules());
   plain.problem = "no data";
@@ -189,7 +189,7 @@ TEST_CASE("ModelSummary: a table and sums as text", "[nn]") {
         "1      ReLU    -                -          -      -\n"
         "2      Linear  -              330        330      -\n"
         "parameters: 25,450, trainable: 25,450\n"
-        "memory: parameters 102 kB, gradients 102 kB, buffers 0 B\n"
+        "memory: parameters 99.4 KiB, gradients 99.4 KiB, buffers 0 B\n"
         "no forward pass: no data\n");
 }
 

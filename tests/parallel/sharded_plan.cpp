@@ -150,7 +150,7 @@ TEST_CASE("plan_shards: 1,024 ranks need what the design says", "[parallel]") {
     CHECK(is(replicated.reduced - three.reduced, 2 * all / n * 3 / 4));
   }
   const ShardPlan plan = danling::plan_shards(*net, 1024, {.units = {"Linear"}, .shared_memory = false});
-  CHECK(plan.text().find("each of 1024 ranks: parameters 0.1") == 0);
+  CHECK(plan.text().find("each of 1024 ranks: parameters 112.1 KiB, ") == 0);  // 7 x (2 x 2048 + 2) values
   CHECK(net->parameters()[0].is_cpu());
   CHECK(net->forward(torch::ones({1, 2048})).numel() == 2048);
 }

@@ -111,7 +111,7 @@ TEST_CASE("launch: deaf workers are killed after the grace period", "[launch]") 
   launched.send(SIGTERM);
   CHECK(launched.wait() == 137);
   CHECK(launched.err() ==
-        "[launch] got SIGTERM, forwards it to the workers; SIGKILL follows after 0.250 s\n"
+        "[launch] got SIGTERM, forwards it to the workers; SIGKILL follows after 0.25 s\n"
         "[launch] sends SIGKILL to the workers that still run: rank 0, 1\n");
   for (const pid_t pid : pids_of(launched)) {
     CHECK(!runs(pid));

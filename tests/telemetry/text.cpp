@@ -56,13 +56,6 @@ TEST_CASE("format_number: a point in every locale", "[telemetry]") {
   CHECK(danling::format_number(-1.2346e-7) == "-1.235e-07");
 }
 
-TEST_CASE("format_bytes: units of 1,024", "[telemetry]") {
-  CHECK(danling::format_bytes(0) == "0 B");
-  CHECK(danling::format_bytes(1023) == "1023 B");
-  CHECK(danling::format_bytes(1536) == "1.5 KiB");
-  CHECK(danling::format_bytes(std::uint64_t{5} << 30U) == "5.0 GiB");
-}
-
 TEST_CASE("TextTable: names to the left, numbers to the right", "[telemetry]") {
   TextTable table({"split", "loss", "acc"});
   CHECK(table.empty());

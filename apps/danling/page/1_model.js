@@ -61,8 +61,8 @@ function age_text(seconds) {
 }
 
 function bytes_text(bytes) {
-  for (const [unit, name] of [[1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']]) {
-    if (bytes >= unit) return `${(bytes / unit).toFixed(bytes >= 100 * unit ? 0 : 1)} ${name}`;
+  for (const [unit, name] of [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']]) {
+    if (bytes / unit >= 1023.95 / 1024) return `${(bytes / unit).toFixed(1)} ${name}`;
   }
   return `${bytes} B`;
 }
@@ -120,7 +120,7 @@ function time_knots(run) {
 const names_of_rates = {
   'telemetry.samples_per_s': 'samples/s', 'telemetry.tokens_per_s': 'tokens/s', 'telemetry.time': 'time of a step (s)',
   'telemetry.data_time': 'wait for data in a step (s)', 'telemetry.tflops': 'TFLOP/s', 'telemetry.mfu_pct': 'MFU (%)',
-  'telemetry.mem_host_mb': 'memory of the host (MB)', 'telemetry.mem_alloc_mb': 'memory of the device (MB)', 'lr': 'learning rate',
+  'telemetry.mem_host_mb': 'memory of the host (MiB)', 'telemetry.mem_alloc_mb': 'memory of the device (MiB)', 'lr': 'learning rate',
 };
 const metric_title = name => names_of_rates[name] ?? name.replace(/^telemetry\./, '');
 

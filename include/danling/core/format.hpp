@@ -15,9 +15,28 @@ namespace danling::inline v0 {
 std::string to_text(double value);
 /// Formats `value` with `precision` decimal digits; in scientific notation if that takes more than 60 characters.
 std::string to_fixed(double value, int precision);
+/// Formats as `%.*e` of printf, in every locale: `1.2500e-03`.
+std::string to_scientific(double value, int precision);
+/// Formats as `%.*g` of printf, in every locale: significant digits without trailing zeros.
+std::string to_significant(double value, int digits);
 std::string to_text(std::int64_t value);
 std::string to_text(std::uint64_t value);
 inline std::string to_text(bool value) { return value ? "true" : "false"; }
+
+/// Returns a text such as `512 B` or `45.2 MiB`.
+std::string format_bytes(std::uint64_t bytes);
+/// Returns a number by powers of 1,000: `896`, `25.1 k`, `1.23 G`.
+std::string format_amount(std::int64_t amount);
+/// Returns a part of 1 as a text such as `12.5 %`.
+std::string format_percent(double part);
+/// Returns a text such as `300 s`, `31.5 s` or `0.25 s`: three digits, at most milliseconds, at least whole seconds.
+std::string format_seconds(double seconds);
+/// The same for a duration of std::chrono; a template, since that header takes long to compile.
+template <class Time>
+  requires requires { typename Time::period; }
+std::string format_seconds(const Time& time) {
+  return format_seconds(static_cast<double>(time.count()) * Time::period::num / Time::period::den);
+}
 
 namespace detail {
 

@@ -24,7 +24,7 @@ struct ShardPlan {
   std::int64_t peak = 0;       ///< maximum of all these, gathered units, and data in flight; without activations
   std::int64_t gathered = 0, reduced = 0;
 
-  /// One line, in MB.
+  /// One line.
   std::string text() const;
 };
 

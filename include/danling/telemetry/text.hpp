@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <danling/core/format.hpp>
+
 namespace danling::inline v0 {
 
 /// Returns `0:42`, `12:05`, `1:02:03` or `2d 03:04:05`, rounded to seconds; `?` if negative or not finite.
@@ -15,8 +17,6 @@ std::string format_count(std::int64_t count);
 /// Formats with four decimal places, or with an exponent if the magnitude is at most 0.001 or at least a million:
 /// `0.0000`, `0.1234`, `12.5000`, `1.0e-03`, `1.235e+07`, `nan`.
 std::string format_number(double value);
-/// Returns a text such as `512 B` or `45.2 MiB`.
-std::string format_bytes(std::uint64_t bytes);
 /// Returns the terminal columns of UTF-8 text: 2 for an East Asian wide character or an emoji, 0 for a combining
 /// character, 1 for a control character or invalid byte. An emoji of several characters counts once, as in newer
 /// terminals.

@@ -1,7 +1,6 @@
 // Prints nested tensors, with elements in Python's tensor format.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -85,11 +84,9 @@ class NumberFormat {
     }
     const double number = numbers.const_data_ptr<double>()[at];
     if (!std::isfinite(number)) {
-      return std::isnan(number) ? "nan" : number < 0 ? "-inf" : "inf";
+      return to_text(number);
     }
-    char out[64];
-    std::snprintf(out, sizeof(out), scientific_ ? "%.4e" : whole_ ? "%.0f." : "%.4f", number);
-    return out;
+    return scientific_ ? to_scientific(number, 4) : whole_ ? to_fixed(number, 0) + "." : to_fixed(number, 4);
   }
   std::string padded(const at::Tensor& numbers, std::int64_t at) const {
     const std::string out = text(numbers, at);
