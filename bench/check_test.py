@@ -59,7 +59,7 @@ class Comparison(unittest.TestCase):
         self.assertFalse(passed)
         self.assertIn(
             "try: error: a to b: 1.7 [1.6, 1.8], control [0.99, 1.01], is worse than the committed 2 [1.9, 2.1], "
-            "control [0.99, 1.01]",
+            "control [0.99, 1.01], by more than the noise of 1 %",
             printed,
         )
 
@@ -69,9 +69,44 @@ class Comparison(unittest.TestCase):
         self.assertTrue(outcome(old, of((0.9, 0.88, 0.92), better="lower"))[0])
         self.assertIn("expected lower to be better", outcome(old, of((1.0, 0.99, 1.01)))[1])
 
-    def test_without_a_control_the_intervals_decide(self):
-        self.assertFalse(outcome(of((2.0, 2.0, 2.0), control=None), of((1.9, 1.9, 1.9), control=None))[0])
-        self.assertTrue(outcome(of((2.0, 2.0, 2.0), control=None), of((2.0, 2.0, 2.0), control=None))[0])
+    def test_a_time_without_a_control_has_the_noise_of_the_widest_control_of_its_run(self):
+        def run(value, *deviations):
+            ratios = {"a to b": ((value, value - 0.01, value + 0.01), None, "higher")}
+            for i, deviation in enumerate(deviations):
+                ratios[f"c to {i}"] = ((1.0, 1.0, 1.0), (1.0, 1 - deviation, 1.0), "higher")
+            return written(ratios)
+
+        passed, printed = outcome(run(2.0, 0.01, 0.02), run(1.9, 0.01, 0.03))
+        self.assertFalse(passed, "the difference is 5 %")
+        self.assertIn(
+            "try: error: a to b: 1.9 [1.89, 1.91], no control, is worse than the committed 2 [1.99, 2.01], no control, by "
+            "more than the noise of 3 %",
+            printed,
+        )
+        self.assertTrue(outcome(run(2.0, 0.01, 0.08), run(1.9, 0.01, 0.02))[0], "8 % in the committed run")
+        self.assertTrue(outcome(run(2.0, 0.01, 0.02), run(1.9, 0.08, 0.02))[0], "8 % in the new run")
+
+    def test_a_time_of_a_run_without_controls_has_the_noise_of_its_interval(self):
+        def run(value, low, high):
+            return of((value, low, high), control=None)
+
+        self.assertTrue(outcome(run(2.0, 1.95, 2.2), run(1.9, 1.85, 1.94))[0], "5 % worse, up to 10 % in the committed run")
+        self.assertFalse(outcome(run(2.0, 1.95, 2.05), run(1.85, 1.8, 1.9))[0], "7.5 % worse, noise 2.7 %")
+
+    def test_a_count_may_differ_by_a_hundredth(self):
+        def count(value):
+            return of((value, value, value), control=None, better="lower")
+
+        self.assertTrue(outcome(count(2.0), count(2.0))[0])
+        self.assertTrue(outcome(count(2.0), count(2.019))[0])
+        self.assertFalse(outcome(count(2.0), count(2.03))[0])
+
+    def test_no_committed_ratio_is_judged_without_noise(self):
+        for path in (Path(check.__file__).parent / "results").glob("*.json"):
+            committed = json.loads(path.read_text())
+            for ratio in committed["ratios"]:
+                if ratio["control"] is None:
+                    self.assertGreaterEqual(check.noise(ratio, committed), 0.004, ratio["name"])
 
     def test_a_missing_ratio_fails_and_a_new_one_passes(self):
         other = written({"a to c": ((2.0, 1.9, 2.1), None, "higher")})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a program costs to compile: ./dev bench compile [--quick] [--rounds N] [--only NAME...] [--json FILE].
+"""Compile time and memory of programs: ./dev bench compile [--quick] [--rounds N] [--only NAME...] [--json FILE].
 
 Compiles each program as a user's CMake project does in Release, without ccache, in an order that rotates from round to
 round, and reports CPU seconds (user and system time of the compiler and its children, which other load changes less than

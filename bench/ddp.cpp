@@ -190,11 +190,13 @@ class DdpBench {
     };
     const std::string bits = " --deterministic=true --parallel.virtual_ranks=";
     add("ddp, 1 process", 1, global, "", "all");
+    add("ddp, 1 process, control", 1, global, "", "all");
     add("ddp, 1 process, deterministic", 1, global, " --deterministic=true", "all");
     add("2 virtual ranks, 1 process", 1, global / 2, bits + "2", "bits of 2");
     add("4 virtual ranks, 1 process", 1, global / 4, bits + "4", "bits of 4");
     const std::size_t two = entrants.size();
     add("ddp, 2 processes", 2, global / 2, "", "all");
+    add("ddp, 2 processes, control", 2, global / 2, "", "all");
     add("ddp, 2 processes, deterministic", 2, global / 2, " --deterministic=true", "all");
     add("2 virtual ranks, 2 processes", 2, global / 2, bits + "2", "bits of 2");
     add("4 virtual ranks, 2 processes", 2, global / 4, bits + "4", "bits of 4");
@@ -203,9 +205,11 @@ class DdpBench {
     for (std::size_t i = 0; i < entrants.size(); ++i) {
       const std::size_t base = i < two ? 0 : two;
       print(entrants[i], times(median(ratios(entrants, base, {i}))));
-      if (i != base) {
+      const std::size_t control = base + 1;
+      if (i > control) {
         bench::record({.name = "the same bits: adamw, " + work_.name + ": " + entrants[i].name + " to ddp",
                        .of = bench::median_interval(ratios(entrants, base, {i})),
+                       .control = bench::median_interval(ratios(entrants, base, {control})),
                        .better = bench::Better::lower,
                        .headline = false});
       }

@@ -12,7 +12,7 @@ namespace bench {
 enum class Level { nothing, files, sinks };
 constexpr std::array<const char*, 3> level_names = {"nothing on", "accuracy, console, jsonl", "and TensorBoard, csv"};
 
-/// What a process trains.
+/// The net and the extras that a process trains.
 struct Work {
   std::string optim;  ///< sgd or adamw
   std::int64_t hidden = 128;

@@ -43,11 +43,12 @@ struct Contestant {
   bool failed = false;
   double loss = 0;       ///< of the last step
   double accuracy = -1;  ///< over all steps; -1: not known
-  /// Microseconds per step, by rounds, and the quotients of framework and plain loop.
-  std::vector<double> added = {}, steps = {}, plain = {}, ratios = {};
+  /// Microseconds per step, by rounds, and of the plain loop in Python the quotients of two measurements in a round.
+  std::vector<double> added = {}, steps = {}, plain = {}, controls = {};
 
+  bool is_control() const { return title == all_peers[0].title; }
   void clear() {
-    for (auto* numbers : {&added, &steps, &plain, &ratios}) {
+    for (auto* numbers : {&added, &steps, &plain, &controls}) {
       numbers->clear();
     }
     accuracy = -1;
@@ -56,7 +57,6 @@ struct Contestant {
     added.push_back(more);
     steps.push_back(step);
     plain.push_back(of_plain);
-    ratios.push_back(step / of_plain);
   }
 };
 
@@ -174,11 +174,25 @@ class Comparison {
       try {
         const double more = contestant.python->ask(train(work, mode));
         const double step = contestant.python->ask("step");
-        contestant.add(more, step, contestant.python->ask("plain"));
+        const double plain = contestant.python->ask("plain");
+        contestant.add(more, step, plain);
+        if (contestant.is_control()) {
+          contestant.controls.push_back(step / again(contestant, work, mode, plain));
+        }
       } catch (const NoAnswer& error) {
         fail(contestant, error.what());
       }
     }
+  }
+
+  /// The time per step of the plain loop in Python once more. Bare, it is its own plain loop; with metrics it does more
+  /// than that, and trains a second time.
+  double again(Contestant& contestant, const Work& work, const Mode& mode, double plain) const {
+    if (mode.level == Level::nothing) {
+      return plain;
+    }
+    contestant.python->ask(train(work, mode));
+    return contestant.python->ask("step");
   }
 
   static void fail(Contestant& contestant, const std::string& why) {
@@ -190,12 +204,11 @@ class Comparison {
     const std::string name = work.optim + ", " + mode.title;
     std::printf("  %-22s %12s %11s %14s %9s %31s %26s\n", "us per step", "loss", "accuracy", "its plain loop", "step",
                 "it adds", "to danling (C++)");
-    // Plain loop to plain loop in the same round: 1 but for noise. With metrics the contestant does more than its plain
-    // loop.
     std::optional<Interval> control;
-    if (mode.level == Level::nothing && contestants_.size() > 1 && contestants_[1].title == all_peers[0].title &&
-        !contestants_[1].ratios.empty()) {
-      control = median_interval(contestants_[1].ratios);
+    for (const Contestant& contestant : contestants_) {
+      if (!contestant.controls.empty()) {
+        control = median_interval(contestant.controls);
+      }
     }
     for (const Contestant& contestant : contestants_) {
       if (contestant.added.empty()) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the rules of the project that compilers do not check: include edges, first lines, file lengths.
+"""Checks the rules of the project that compilers do not check: include edges, comments, file lengths.
 
 Usage: check_sources.py [DIRECTORY]
 """
@@ -39,12 +39,15 @@ USING = re.compile(r"^\s*using (?:\w+::)+(\w+);")
 WHOLE_LIBTORCH = re.compile(r"(torch/(torch|all|extension)\.h|ATen/ATen\.h)$")
 HIDDEN = re.compile(r"(fmt|spdlog|yaml-cpp|nlohmann|CLI|catch2)/|(zlib|xxhash|jpeglib|png)\.h$")
 LITERAL = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
+WHAT = re.compile(r"""^\s*(?:///?<?|\#+|/\*+|"{3})\s*What\b|\s///?<?\s+What\b""")
 SCOPE = re.compile(
     r"\bnamespace\b(?P<space>[^{;=]*)\{"
     r"|\b(?:struct|class|enum(?: class)?)\s+(?P<type>\w[\w:]*)[^;{}()=<>]*\{|\{|(?P<end>\})"
 )
 CODE = {".hpp", ".cpp"}
 SCRIPTS = {".py", ".sh", ".cmake"}
+# Files whose comments have the rules of sources, besides those with the suffixes above.
+COMMENTED = ("*", ".ci/*", ".github/workflows/*", "apps/**/*.c", "cmake/*", "packaging/*", "docs/Doxyfile")
 
 
 def module_of(path):
@@ -102,6 +105,13 @@ def check_include(path, quoted, target):
         yield f"{module} must not include {other} ({target}); it may include: {', '.join(sorted(EDGES.get(module, ()))) or 'nothing'}"
 
 
+def check_comments(text):
+    """Yields (line, complaint) for the comments of a file."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if WHAT.search(line):
+            yield number, "a comment that begins with 'What'; begin with the thing itself, or with a verb"
+
+
 def check_file(path, text):
     """Yields (line, complaint) for one file; `path` is relative to the root."""
     lines = text.splitlines()
@@ -128,6 +138,7 @@ def check_file(path, text):
         first = lines[1] if len(lines) > 1 and lines[0].startswith("#!") else (lines or [""])[0]
         if any(lines) and not re.match(r'(#|""")\s?\S', first) and not first.startswith("cmake_minimum_required"):
             yield 1, "the file does not begin with a comment that says what it is about"
+    yield from check_comments(text)
     if path.parts[0] in ("include", "src"):
         if len(lines) > MAX_LINES:
             yield MAX_LINES, f"{len(lines)} lines; a file has one subject and at most {MAX_LINES}"
@@ -174,6 +185,11 @@ def check_tree(root):
                 relative = path.relative_to(root)
                 for line, complaint in check_file(relative, path.read_text(encoding="utf-8")):
                     yield f"{relative}:{line}: {complaint}"
+    for pattern in COMMENTED:
+        for path in sorted(root.glob(pattern)):
+            if path.is_file() and path.suffix not in CODE | SCRIPTS | {".md"}:
+                for line, complaint in check_comments(path.read_text(encoding="utf-8", errors="replace")):
+                    yield f"{path.relative_to(root)}:{line}: {complaint}"
 
 
 def main():

@@ -4,7 +4,7 @@
 import unittest
 from pathlib import Path
 
-from check_sources import EDGES, check_file, types_in
+from check_sources import EDGES, check_comments, check_file, types_in
 
 HEADER = "// A subject.\n#pragma once\n"
 
@@ -86,6 +86,19 @@ class Libraries(unittest.TestCase):
     def test_spdlog_stays_in_telemetry(self):
         self.assertEqual(complaints("src/telemetry/x.cpp", "#include <spdlog/spdlog.h>"), [])
         self.assertEqual(len(complaints("src/runner/x.cpp", "#include <spdlog/spdlog.h>")), 1)
+
+
+class Comments(unittest.TestCase):
+    complaint = "a comment that begins with 'What'; begin with the thing itself, or with a verb"
+
+    def test_one_that_begins_with_what_is_refused(self):
+        for begin in ("// ", "  /// ", "int a;  ///< ", "int a;  // ", "/* ", '"""'):
+            self.assertEqual(complaints("tests/core/x.cpp", begin + "What it is."), [self.complaint], begin)
+        self.assertEqual(list(check_comments("a: 1\n  # " + "What b is\nb: 2\n")), [(2, self.complaint)])
+
+    def test_other_uses_of_the_word_are_allowed(self):
+        for line in ("// Says what it does.", "// Whatever the batch.", 'text("// what");', "int what;  // errno", '"What";'):
+            self.assertEqual(complaints("tests/core/x.cpp", line), [], line)
 
 
 class Files(unittest.TestCase):

@@ -105,7 +105,7 @@ def loader(feed):
 
 
 class Work:
-    """What a loop trains; `folder` is for its files."""
+    """The work of a loop; `folder` is for its files."""
 
     def __init__(self, feed, mode, optim, folder):
         self.feed = feed

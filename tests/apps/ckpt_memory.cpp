@@ -28,7 +28,7 @@
 namespace ckpt_commands {
 namespace {
 
-// What happens in a process that may take 40 MB more than it has; 0 when `read` fails with `expected`.
+// Returns 0 if `read` fails with `expected` in a process that may allocate only 40 MB more.
 int without_memory(const std::function<void()>& read, const std::string& expected) {
   danling_test::Child child([&](auto) {
     malloc_trim(0);  // what earlier tests gave back must not serve this one

@@ -1,4 +1,4 @@
-// What the loader and the runner ask of batches, for the default one, nested containers and types of the user's own.
+// Functions of batches that the loader and the runner call, for the default batch, nested containers and users' types.
 #include <danling/data/batch.hpp>
 
 #include <ATen/Context.h>

@@ -136,7 +136,7 @@ TEST_CASE("map: the function sees every sample, and collate, keys and defaults s
   CHECK(dataset->source_info(2).at("word").string() == "a2");
   CHECK(dataset->entry_key(2) == "a/2");
   CHECK(dataset->loader_defaults().train_batch_size == 48);
-  // What is no sample becomes one; a shared pointer is shared.
+  // A function may turn raw records into samples; a shared pointer is not copied.
   const auto words = std::make_shared<Raws>();
   const auto from_raw = data::make_dataset(data::map(words, [](Raw raw) { return Word{std::to_string(raw.value)}; }));
   CHECK(from_raw->get_batch(Indices{1, 5}).texts == Texts{"10", "50"});

@@ -165,7 +165,7 @@ TEST_CASE("Compositions: split, then augment the training part alone", "[data]")
   }
   CHECK(train == parts[0].indices());
   CHECK(epoch(datasets["val"]) == parts[1].indices());
-  // What else belongs to a sample goes through single samples and back.
+  // `map` cuts a batch into samples and collates them again: their other tensors stay.
   const auto same = data::make_dataset(data::map(parts[0], [](Sample sample) { return sample; }));
   const Batch mapped = same->get_batch(Values{2, 0, 5});
   const Batch direct = parts[0].get_batch(Values{2, 0, 5});

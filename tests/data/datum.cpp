@@ -1,4 +1,4 @@
-// What the type of a sample declares (t3w's IDatum), through adapters and combinators down to loaders.
+// Declarations of a sample's type (t3w's IDatum) reach loaders through adapters and combinators.
 #include <ATen/ops/full.h>
 
 #include <danling/data/dataset_adapter.hpp>

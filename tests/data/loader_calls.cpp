@@ -15,7 +15,7 @@ namespace loader_calls_test {
 
 using namespace loader_test;
 
-/// What one call gave, to be the same for all.
+/// The results of one sequence of calls, which must be equal for all loaders.
 struct Outcome {
   Batches batches;
   std::vector<State> states;
@@ -165,7 +165,7 @@ TEST_CASE("Loader: whatever is called, with any number of workers, the same batc
       if (epoch < 0) {
         continue;
       }
-      // What the state says to be left is what is left of the epoch.
+      // A fresh loader delivers the rest of the epoch that the state names.
       Walker fresh(kind, options, draw(0, 3), false);
       fresh.loader().load_state_dict(state);
       REQUIRE(danling::first_difference(fresh.loader().state_dict(), state) == "");

@@ -19,7 +19,7 @@ using danling::first_difference;
 
 constexpr int num_sources = 11;
 
-/// What differs between the loaders of a run is its shard and its workers.
+/// A source and options. The loaders of a case differ only in their shard and workers.
 struct PartsCase {
   int kind = 0;
   std::int64_t size = 1;

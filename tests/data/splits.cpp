@@ -27,7 +27,7 @@ std::shared_ptr<data::TensorDataset> numbers(std::int64_t count, std::string spl
                                                data::TensorDatasetOptions{.split = std::move(split)});
 }
 
-/// What is read of all records, one by one and as a batch.
+/// Returns all records, read one by one; checks that a batch of all is equal.
 template <class T>
 Indices records(const T& part) {
   Indices all(static_cast<std::size_t>(part.size()));

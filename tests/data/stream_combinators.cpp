@@ -19,7 +19,7 @@
 // A user's own types.
 namespace danling_stream_user {
 
-/// What is read: numbers that are not yet samples; no collate.
+/// A raw record: a number that is not yet a sample; it has no collate.
 struct Record {
   std::int64_t value = 0;
 };

@@ -117,7 +117,7 @@ data::TarShardsOptions numbers_only(const data::TarRecordsOptions& records) {
   return options;
 }
 
-/// What `ranks` processes deliver from batch `from` of the epoch on, by position in the stream.
+/// Returns the numbers that `ranks` processes deliver, in the order of the stream: `batches` batches from `state` on.
 std::vector<std::int64_t> delivered(const Numbers& numbers, const data::TarRecordsOptions& records, std::int64_t ranks,
                                     std::int64_t batch_size, std::int64_t workers, const std::optional<State>& state,
                                     std::int64_t batches, State* end = nullptr) {

@@ -202,7 +202,7 @@ TEST_CASE("Collectives: rows and bytes are gathered on the root alone", "[distri
 TEST_CASE("Collectives: parts of any shape are scattered, and exchanged between all", "[distributed]") {
   const auto texts = run_ranks(3, [](const Group& group) {
     const int rank = group.rank();
-    // What rank a has for rank b: shape, dtype and values say so.
+    // The tensor that rank `from` sends to rank `to`; shape, dtype and values identify both.
     const auto part = [](int from, int to) {
       return full({from, to + 1}, 10 * from + to, to == 2 ? at::kBFloat16 : at::kLong);
     };

@@ -25,7 +25,7 @@ using danling_test::Variable;
 /// The program that launchers start: this one, for the case that is hidden from a usual run.
 constexpr const char* rank_program = "program of one rank";
 
-/// What a rank says in the folder of its test.
+/// The program of a launched rank: writes its identity into the folder of its test.
 TEST_CASE("program of one rank", "[.]") {
   const char* const folder = std::getenv("DANLING_TEST_FOLDER");
   if (folder == nullptr) {  // nobody has launched it

@@ -26,7 +26,7 @@ using danling_test::identity_of_rank;
 using danling_test::run_processes;
 using namespace std::chrono_literals;
 
-/// What `Group::connect` says in this process: "joined", or the error, followed by all that LibTorch wrote to stderr.
+/// Returns the outcome of `Group::connect` in this process, "joined" or the error, then LibTorch's text on stderr.
 std::string joining(const ProcessIdentity& identity, std::chrono::milliseconds timeout) {
   const danling_test::TempDir folder;
   const std::string log = (folder / "stderr").string();

@@ -1,4 +1,4 @@
-// What a rank that hangs can say and read: notes in the store, and the operations that threads wait in.
+// Diagnosis of a rank that hangs: notes in the store, and the operations that its threads wait in.
 #include "distributed/rank_notes.hpp"
 
 #include <sys/syscall.h>

@@ -1,10 +1,12 @@
-// Compares what the code of a page prints with what the page says.
+// Compares what the code of a page prints with what the page says, and loads the configs of pages.
 #pragma once
 
 #include <exception>
 #include <iostream>
 #include <sstream>
 #include <string>
+
+#include <danling/runner/runner_config.hpp>
 
 inline std::ostringstream docs_printed;
 inline int docs_failures = 0;
@@ -15,6 +17,17 @@ inline void docs_expect(const char* page, int line, const std::string& expected)
   if (printed != expected) {
     ++docs_failures;
     std::cerr << page << ":" << line << ": expected\n" << expected << "got\n" << printed << "\n";
+  }
+}
+
+inline void docs_config(const char* page, int line, const std::string& yaml) {
+  try {
+    danling::RunnerConfig config;
+    danling::load_text(config, yaml, page);
+    danling::finalize(config);
+  } catch (const danling::ConfigError& error) {
+    ++docs_failures;
+    std::cerr << page << ", the block of line " << line << ": " << error.what() << "\n";
   }
 }
 

@@ -7,6 +7,9 @@ Each ```cpp block of a page becomes part of one function, in order, so that a bl
 A ```cpp global block is code outside of functions: types, and the functions beside them. A ```text block directly
 behind code is what it printed since the block before; without one it must print nothing.
 
+A ```yaml block is the config of a run: it must load, without unknown keys, and be valid. ```yaml FILE is one that
+commands.py writes to a file; ```yaml of FORMAT is in the format of something else, and not read.
+
 A ```cpp program NAME block is a complete file with main(). A ```diff NAME block changes the newest version of NAME: its
 hunks, separated by lines that begin with @@, replace context and "-" lines by context and "+" lines. With
 DANLING_PAGE=<page>/<NAME>/<version> in the environment, the program made here runs that main() instead; commands.py
@@ -89,6 +92,8 @@ def function_of(path, name):
                 check("")
             pending = start
             lines += [f'#line {start} "{path.as_posix()}"', body]
+        elif kind == "yaml":
+            lines.append(f'docs_config("{page_name(path)}", {start}, R"docs({body})docs");')
         elif kind == "text" and adjacent and pending is not None:
             check(body + "\n")
             pending = None

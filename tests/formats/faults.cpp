@@ -16,7 +16,7 @@
 
 namespace {
 
-// What goes wrong with descriptors of regular files; everything is well by default.
+// Faults of descriptors of regular files; none by default.
 struct FaultPlan {
   std::atomic<std::size_t> most_bytes{SIZE_MAX};  // that one write takes
   std::atomic<int> interrupt_every{0};            // the how-manieth write is interrupted instead

@@ -41,7 +41,7 @@ std::string from_hex(const std::string& digits) {
   return out;
 }
 
-/// What tests/golden/images.py wrote with PIL.
+/// The cases that tests/golden/images.py wrote with PIL.
 const json& golden() {
   static const json cases =
       json::parse(danling_test::read_file(std::string(DANLING_SOURCE_DIR) + "/tests/golden/data/images.json"));

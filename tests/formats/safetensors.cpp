@@ -34,7 +34,7 @@ std::pair<std::string, std::string> header_and_data(const std::filesystem::path&
   return {header, bytes.substr(8 + length)};
 }
 
-// What stands at danling.xxh3 in the header; taken out of it.
+// Removes the value of danling.xxh3 from the header and returns it.
 std::string take_hashes(std::string& header) {
   const std::string key = R"("danling.xxh3":")";
   const auto start = header.find(key);

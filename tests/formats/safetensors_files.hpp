@@ -87,7 +87,7 @@ inline std::string little_endian(std::uint64_t value) {
   return out;
 }
 
-// What reading a file of `header` and `data` bytes of zeros throws, with `x` for the file's name.
+// Returns the error of reading a file of `header` and `data` bytes of zeros, with `x` for the file's name.
 inline std::string refusal(const std::string& header, std::size_t data,
                            std::optional<std::uint64_t> length = std::nullopt) {
   const danling_test::TempDir directory;

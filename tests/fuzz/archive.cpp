@@ -23,7 +23,7 @@ namespace {
 using danling::formats::put_little;
 namespace layout = danling::formats::zip;
 
-// What the local header and the directory say alike.
+// Writes the fields that the local header and the directory share.
 void put_common(std::string& out, const std::string& name, const std::string& content) {
   const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size());
   put_little(out, std::uint16_t{0});  // flags

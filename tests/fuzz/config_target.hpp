@@ -1,4 +1,4 @@
-// What the config targets share: nodes into a config with every kind of field, and out again.
+// Shared by the config targets: reads nodes into a config with every kind of field, and writes them again.
 #pragma once
 
 #include <danling/config/config.hpp>

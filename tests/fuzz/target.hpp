@@ -1,4 +1,4 @@
-// What every fuzz target shares: one function over bytes that anyone may have made, and what must hold for all of them.
+// Declares a fuzz target: one function over bytes from any source, and the check that must hold for all inputs.
 #pragma once
 
 #include <cstddef>

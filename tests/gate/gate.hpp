@@ -1,4 +1,4 @@
-// What the programs of the gate share: a stop at one place, and a small learning problem.
+// Shared by the programs of the gate: a stop at a chosen place, and a small learning problem.
 #pragma once
 
 #include <csignal>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tests/checkpoint/python.cpp reads of Python's objects, and optimizers that go on in the other language.
+"""Python objects that tests/checkpoint/python.cpp reads, and optimizers that continue in the other language.
 
 make DIR              writes checkpoint_objects2.pth and checkpoint_objects5.pth, by pickle protocols 2 and 5
                       (with torch, numpy and chanfig; the files are in tests/golden/data)

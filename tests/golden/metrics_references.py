@@ -1,4 +1,4 @@
-"""What torchmetrics, scikit-learn, SciPy and formulas written out say of preprocessed predictions and targets.
+"""Values of metrics by torchmetrics, scikit-learn, SciPy and explicit formulas, for preprocessed predictions.
 
 Two tables of functions (predictions, targets, options) -> value: `torchmetrics_value` and `second_value`; None where a
 library has no answer of its own. All in float64, also where torchmetrics goes through float32.

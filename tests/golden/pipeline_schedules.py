@@ -22,7 +22,7 @@ REFUSED = [("Interleaved1F1B", 4, 2, 11), ("InterleavedZeroBubble", 2, 2, 5), ("
 
 
 class Stage(_PipelineStageBase):
-    """What a schedule asks a stage for its order of actions."""
+    """The members of a stage that a schedule reads for its order of actions."""
 
     def __init__(self, index, ranks, stages):
         self.stage_index, self.group_size, self.num_stages, self.group_rank = index, ranks, stages, 0

@@ -36,7 +36,7 @@ def main(directory):
         "parallel": {"epoch": 3, "state_dict": torch.nn.DataParallel(net).state_dict(), "best_acc": 0.5},
         "compiled": {"model": torch.compile(net).state_dict(), "optimizer": optimizer.state_dict()},
         "compiled_parallel": torch.compile(torch.nn.DataParallel(net)).state_dict(),
-        # What lightning.pytorch.Trainer.save_checkpoint writes of a module that holds the net as `self.model`.
+        # As lightning.pytorch.Trainer.save_checkpoint writes a module that holds the net as `self.model`.
         "lightning": {
             "epoch": 3,
             "global_step": 70,

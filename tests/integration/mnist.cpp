@@ -129,7 +129,7 @@ std::string without_telemetry(const fs::path& file) {
   return out;
 }
 
-/// What a run must agree on with an uninterrupted one.
+/// The files in which a resumed run must equal an uninterrupted one.
 struct Trace {
   dl::State latest;
   std::string model, metrics;

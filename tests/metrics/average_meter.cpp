@@ -308,7 +308,7 @@ TEST_CASE("AverageMeter: save, load and continue equals an uninterrupted run bit
       update(second, step);
     }
     CHECK(danling::first_difference(second.state_dict(), whole.state_dict()).empty());
-    // The state that was loaded is not what the meter adds to.
+    // The meter must not add to the tensors of the loaded state.
     CHECK(danling::first_difference(first.state_dict(), saved).empty());
   }
 }

@@ -193,7 +193,7 @@ TEST_CASE("AverageMeter: the merged state of any number of ranks reads what exac
       AverageMeter merged;
       merged.load_state_dict(AverageMeter::merge_states(states));
       check_reads(merged, expected_of(steps, kSteps, how), concat("of ", ranks));
-      // Of some first, and then of the others: the same.
+      // In two steps, some first and then the others: equal.
       std::vector<State> late(states.begin() + 1, states.end());
       late = {AverageMeter::merge_states(late), states.front()};
       CHECK(danling::first_difference(AverageMeter::merge_states(late), AverageMeter::merge_states(states)) == "");

@@ -107,7 +107,7 @@ TEST_CASE("metrics::build_metrics: every metric of a task has a name", "[metrics
       for (const Mode mode : {Mode::global, Mode::stream}) {
         spec.mode = mode;
         const auto metrics = build_metrics(spec);
-        // Three rows, each right.
+        // Three rows, all predicted correctly.
         const at::Tensor classes = at::tensor({0.8, 0.1, 0.1, 0.2, 0.7, 0.1, 0.1, 0.3, 0.6}).view({3, 3});
         const at::Tensor labels = at::tensor({1, 0, 1, 0, 1, 0, 1, 0, 1}).view({3, 3});
         const at::Tensor scores = at::tensor({0.9, 0.2, 0.7});
@@ -123,8 +123,7 @@ TEST_CASE("metrics::build_metrics: every metric of a task has a name", "[metrics
         const auto& [key, value] = *average.begin();
         CHECK_FALSE((std::holds_alternative<double>(value) && std::isnan(std::get<double>(value))));
         if (const auto better = metrics->higher_is_better(key); better && std::holds_alternative<double>(value)) {
-          // Of what is all right; losses of probabilities are not nothing.
-          // Scores taken for logits say little.
+          // Correct predictions have a loss above 0; perplexity takes the scores for logits, so its value is larger.
           const double most = name == "perplexity" ? 3.0 : 0.75;
           CHECK((*better ? std::get<double>(value) == Approx(1) : std::get<double>(value) < most));
         }

@@ -45,7 +45,7 @@ TEST_CASE("calibration_error: gaps of bins by three norms", "[metrics]") {
 TEST_CASE("calibration_error: several classes are judged by the likeliest", "[metrics]") {
   const at::Tensor rows =
       at::tensor({0.25, 0.20, 0.55, 0.55, 0.05, 0.40, 0.10, 0.30, 0.60, 0.90, 0.05, 0.05}, at::kDouble).view({4, 3});
-  // torchmetrics 1.9's example: confidences 0.55, 0.55, 0.6, 0.9; right but the second.
+  // torchmetrics 1.9's example: confidences 0.55, 0.55, 0.6, 0.9; all correct except the second.
   const double first = 0.55 - 0.5;
   CHECK(near(number(m::calibration_error(rows, labels_of({0, 1, 2, 0}), {.num_classes = 3, .n_bins = 100})),
              0.5 * 0.55 + 0.25 * 0.4 + 0.25 * 0.1));
@@ -54,7 +54,7 @@ TEST_CASE("calibration_error: several classes are judged by the likeliest", "[me
 }
 
 TEST_CASE("calibration_error: confidence 1 has a bin of its own", "[metrics]") {
-  // In one bin with 0.95 the gaps would cancel: 0.5 of them are right, 0.975 was said.
+  // In one bin with 0.95 the gaps would cancel: the accuracy is 0.5, the confidence 0.975.
   const at::Tensor scores = numbers({1.0, 0.95});
   CHECK(near(number(m::calibration_error(scores, labels_of({0, 1}), {.n_bins = 10})), 0.5 * 1.0 + 0.5 * 0.05));
 }

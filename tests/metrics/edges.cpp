@@ -211,7 +211,7 @@ TEST_CASE("metrics::build_metrics: perplexity and curves have names, and take wh
 
 // --- Ranks and streams without data ---
 
-// All factory defaults, and metrics of sums and of predictions in one container; targets of which none counts.
+// All factory defaults, and metrics of sums and of predictions in one container; all targets are ignored.
 struct Defaults {
   std::shared_ptr<danling::Metrics> metrics;
   at::Tensor preds;
@@ -274,7 +274,7 @@ TEST_CASE("factories: containers and streams that saw nothing, or nothing that c
     expect_all_nan(each.metrics->average(), "the average");
     expect_all_nan(each.metrics->value(), "the value");
   }
-  // As the page says: a matrix of all data is 0, that of a stream has no batch to average.
+  // As on the page: a matrix of all data is 0, that of a stream has no batch to average.
   const at::Tensor preds = at::empty({0, 2});
   const at::Tensor labels = at::empty({0}, at::kLong);
   danling::StreamMetrics stream({m::multiclass_confusion_matrix(2)});

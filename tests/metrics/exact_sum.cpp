@@ -51,7 +51,7 @@ TEST_CASE("ExactSum: the nearest float64 of sums over all magnitudes, in any ord
   };
   CHECK(same(sum_of({}), 0.0));
   CHECK(sum_of({1e308, 1.0, -1e308}) == 1.0);
-  // A tie: 2^53 + 1 goes to the even 2^53, and the least more goes up.
+  // A tie: 2^53 + 1 rounds to the even 2^53; the smallest excess rounds up.
   CHECK(sum_of({0x1p53, 1.0}) == 0x1p53);
   CHECK(sum_of({0x1p53, 1.0, 0x1p-1000}) == 0x1.0000000000001p53);
   CHECK(sum_of({0x1p53, 1.0, -0x1p-1000}) == 0x1p53);

@@ -151,7 +151,7 @@ TEST_CASE("factories: metrics under their own names replace the defaults, given 
   CHECK(names(*binary_metrics({}, {{"precision", binary_precision()}, {"r", binary_recall()}})) ==
         "auroc auprc acc f1 mcc precision r");
   CHECK(names(*regression_metrics({.mode = Mode::stream}, {mae(), {"error", mse()}})) == "mae error");
-  // One under a default's name takes its place.
+  // A metric with a default's name replaces it.
   const auto metrics = binary_metrics({}, {{"acc", binary_recall()}});
   CHECK(names(*metrics) == "auroc auprc acc f1 mcc");
   metrics->update(at::tensor({0.9, 0.1, 0.9, 0.1}), at::tensor({1, 1, 0, 0}));
@@ -207,7 +207,7 @@ TEST_CASE("factories: a preprocessing of one's own, the class dimension and the 
   flipped->update(at::tensor({0.9, 0.8, 0.1}), at::tensor({1, 1, 1}));
   CHECK(average(*flipped, "acc") == Approx(1.0 / 3));
   const auto second = multiclass_metrics(2, {.class_dim = 1}, {multiclass_accuracy(2, {.average = Average::micro})});
-  // [1, classes, 2]: the last dimension would do too.
+  // [1, classes, 2]: the last dimension has the size of the classes too.
   second->update(at::tensor({0.9, 0.8, 0.1, 0.2}).view({1, 2, 2}), at::tensor({0, 0}).view({1, 2}));
   CHECK(average(*second, "acc") == 1);
   CHECK(error_of<MetricError>([] {
@@ -225,7 +225,7 @@ TEST_CASE("factories: a preprocessing of one's own, the class dimension and the 
 }
 
 TEST_CASE("factories: with scores said to be logits, no split of the data changes a value", "[metrics]") {
-  // Every other row has its logits within [0, 1]: alone it would be taken for probabilities.
+  // Every other row has logits within [0, 1], which alone would be taken for probabilities.
   at::Tensor logits = at::randn({40, 4}).mul(3);
   logits.slice(0, 0, std::nullopt, 2).copy_(at::rand({20, 4}));
   const at::Tensor classes = at::randint(0, 4, {40});
@@ -252,7 +252,7 @@ TEST_CASE("factories: with scores said to be logits, no split of the data change
   split(*multilabel, logits, marks);
   CHECK(average(*multilabel, "auroc") == number(auroc(logits, marks, {.num_labels = 4, .scores = kind})));
   CHECK(average(*multilabel, "acc") == number(accuracy(logits, marks, {.num_labels = 4, .scores = kind})));
-  // The rule that this does without.
+  // Without the option, the scores are detected, and differ.
   const auto detecting = multilabel_metrics(4);
   split(*detecting, logits, marks);
   CHECK(average(*detecting, "acc") != average(*multilabel, "acc"));

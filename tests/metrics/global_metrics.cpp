@@ -40,7 +40,7 @@ static_assert(danling::Checkpointable<GlobalMetrics>);
 at::Tensor floats(std::vector<float> values) { return at::tensor(values, at::kFloat); }
 double number(const Result& result, std::string_view name) { return *result.number(name); }
 
-// The sum of squared errors and how many: [2], and how often it was made.
+// The sum and the number of squared errors as [2], and how often they were computed.
 struct Squares {
   std::shared_ptr<int> made = std::make_shared<int>(0);
   danling::RunningSumsPtr sums = std::make_shared<RunningSums>(
@@ -62,7 +62,7 @@ struct Squares {
   }
 };
 
-// Depends on all data at once, so that no average over batches gives it.
+// Depends on all data together, so no average over batches equals it.
 MetricFunc median_error() {
   return {.name = "median", .preds_targets = true, .compute = [](const MetricState& s) {
             return (s.preds() - s.targets()).to(at::kDouble).median();

@@ -36,7 +36,7 @@ using danling_test::check_ranks;
 using danling_test::expect;
 using danling_test::run_ranks;
 
-// Changes when rows change places.
+// Depends on the order of rows.
 MetricFunc ordered() {
   return {.name = "ordered", .preds_targets = true, .compute = [](const MetricState& s) {
             const at::Tensor errors = (s.preds() - s.targets()).to(at::kDouble);
@@ -54,7 +54,7 @@ MetricFunc mean_error() {
           }};
 }
 
-// Merges by something else than addition.
+// Merges by another operation than addition.
 MetricFunc largest() {
   const auto sums = std::make_shared<RunningSums>(
       RunningSums{.key = "largest",
@@ -96,7 +96,7 @@ std::int64_t bytes_written() {
 
 TEST_CASE("GlobalMetrics: over ranks with unequal counts, and one without any, it equals one process", "[metrics]") {
   for (const int size : {2, 4}) {
-    // Rank 1 sees nothing in the first round; in the second, rank 0 nothing and rank 1 its first.
+    // In the first round, rank 1 has no batch; in the second, rank 0 has none and rank 1 its first.
     const auto begin_of = [size](int rank, int round) { return std::int64_t{1000} * (round * size + rank); };
     const auto rows_of = [](int rank, int round) -> std::int64_t {
       return (round == 0 && rank == 1) || (round == 1 && rank == 0) ? 0 : 40 + 7 * rank;
@@ -256,7 +256,7 @@ TEST_CASE("GlobalMetrics: ranks that differ are the same error on all, and chang
     GlobalMetrics shapes({first});
     shapes.update(at::ones({2, group.rank() == 0 ? 5 : 4}), at::zeros({2}));
     mismatch(shapes);
-    // All is well again.
+    // The containers work again.
     shapes.reset();
     shapes.update(at::ones({1, 5}), at::zeros({1}));
     shapes.synchronize(group);

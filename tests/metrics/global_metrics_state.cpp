@@ -1,4 +1,4 @@
-// What GlobalMetrics accepts as its state, and what it keeps in inference mode and across devices.
+// States that GlobalMetrics accepts or refuses; batches of inference mode; sums on another device.
 #include <cmath>
 
 #include <ATen/Context.h>
@@ -37,7 +37,7 @@ using danling_test::error_of;
 
 using Merge = std::function<void(at::Tensor&, const at::Tensor&)>;
 
-// Of no form that is known before a batch.
+// Sums whose dtype and shape are unknown before the first batch.
 MetricFunc float_sums(Merge merge = {}) {
   const auto sums = std::make_shared<RunningSums>(RunningSums{
       .key = "floats",
@@ -182,7 +182,7 @@ TEST_CASE("GlobalMetrics: a state whose predictions the metrics cannot read is r
   CHECK(error_of<StateError>([&] { metrics.load_state_dict(bad); }) ==
         "[global_metrics.load_state_dict] expected dense predictions and targets, got sparse or nested ones");
   CHECK(metrics.average().text(6) == before);
-  // A metric that fails without rows says nothing about those there are.
+  // A metric that throws without rows does not prevent loading rows.
   GlobalMetrics own({first_error()});
   own.update(at::ones({2}), at::zeros({2}));
   GlobalMetrics fresh({first_error()});
@@ -248,7 +248,7 @@ TEST_CASE("GlobalMetrics: sums loaded on the host go to the device of the batche
     GlobalMetrics metrics({float_sums(adds ? Merge() : merge)});
     metrics.update(at::ones({2}), at::ones({2}));
     metrics.load_state_dict(danling::clone(metrics.state_dict()));
-    // A copy from this device cannot be made at all.
+    // No copy from this device is possible.
     metrics.update(at::ones({2}, at::kMeta), at::ones({2}, at::kMeta));
     CHECK(metrics.sums("floats").is_meta());
     CHECK(*metrics.count().number("floats") == 4);

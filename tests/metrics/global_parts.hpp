@@ -96,7 +96,7 @@ inline Rows classes(Draw& draw, std::int64_t rows) {
 }
 inline Rows words(Draw& draw, std::int64_t rows) { return {drawn(draw, {rows, 40}), labels(draw, rows, 40)}; }
 
-// Changes when rows change places.
+// Depends on the order of rows.
 inline MetricFunc in_places() {
   return {.name = "places", .preds_targets = true, .compute = [](const MetricState& s) {
             double sum = 0.0;

@@ -89,7 +89,7 @@ void guarded(const Case& c, const std::string& path, Run run) {
   }
 }
 
-/// `scores_stay`: of a metric that asks for labels alone.
+/// `scores_stay`: for a metric that needs labels only.
 Preprocess preprocess_of(const Case& c, bool scores_stay = false) {
   if (c.metric == "perplexity") {
     return {};
@@ -110,7 +110,7 @@ Preprocess preprocess_of(const Case& c, bool scores_stay = false) {
 
 using Part = std::pair<at::Tensor, at::Tensor>;
 
-/// Cuts a batch where `cuts` say, along its first dimension.
+/// Cuts a batch at `cuts` along its first dimension.
 std::vector<Part> parts_of(const Case& c, const std::vector<std::int64_t>& cuts) {
   const at::Tensor input = input_of(c);
   const at::Tensor target = target_of(c);
@@ -138,7 +138,7 @@ TEST_CASE("golden: every metric has thirty cases and every case a metric", "[met
 
 const dlm::Task tasks[] = {dlm::Task::binary, dlm::Task::multiclass, dlm::Task::multilabel, dlm::Task::regression};
 
-/// Before other tests add theirs.
+/// Read before other tests register metrics.
 const std::map<dlm::Task, std::vector<std::string>> names_at_start = [] {
   std::map<dlm::Task, std::vector<std::string>> names;
   for (const dlm::Task task : tasks) {
@@ -193,7 +193,7 @@ TEST_CASE("golden: functions on CUDA give the values of the references", "[metri
   }
 }
 
-/// The same numbers, further apart in memory.
+/// The same numbers with gaps in memory.
 at::Tensor strided(const at::Tensor& tensor) { return at::stack({tensor, tensor}, -1).select(-1, 0); }
 
 TEST_CASE("golden: strides and the integer type of labels change nothing", "[metrics][golden]") {
@@ -274,8 +274,7 @@ TEST_CASE("golden: sums of the parts of a batch merge into those of the whole", 
   CHECK(tried > 1000);
 }
 
-/// Cases whose value is a mean that batches weigh right, so that a stream of them is exact too; those that the
-/// functions say are.
+/// Cases whose value is a mean over samples, as the functions declare: a stream of batches is exact for them too.
 bool additive(const Case& c) {
   const auto is = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), c.metric) != names.end();

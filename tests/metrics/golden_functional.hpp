@@ -44,7 +44,7 @@ struct Case {
   std::string name;
 
   bool half() const { return dtype == "float16" || dtype == "bfloat16"; }
-  /// Half types are computed as float32: their numbers here are exact, so they are as good.
+  /// Half types are computed in float32, and their numbers here are exact, so float32's tolerance holds.
   double tolerance() const { return dtype == "float64" || dtype == "int64" ? 1e-6 : 1e-4; }
   std::optional<std::int64_t> integer(const char* key) const {
     return options.contains(key) ? std::optional(options.at(key).get<std::int64_t>()) : std::nullopt;
@@ -55,7 +55,7 @@ struct Case {
   std::string text() const { return metric + " of " + task + " batch " + name + " (" + dtype + "), " + options.dump(); }
 };
 
-/// The cases, and those of metrics that have another name again under that.
+/// The cases; those of a metric with an alias occur again under the alias.
 inline const std::vector<Case>& cases() {
   static const std::map<std::string, std::string> aliases = {{"jaccard_index", "iou"}, {"auprc", "average_precision"}};
   static const std::vector<Case> all = [] {

@@ -56,7 +56,7 @@ TEST_CASE("Losses: the weighted sum carries the gradient, pairs report weight an
         "mse: [2.00, 3.33] ([2.00, 3.33])\tdistance: [0.50, 1.33] ([0.50, 1.33])\t"
         "watched: [0.00, 1.33] ([0.00, 1.33])");
 
-  // Raw values are averaged over samples, whatever the weight then was.
+  // Raw values are averaged over samples, regardless of the weight at that time.
   distance->factor = 3.0;
   losses(row({5}), row({1}));
   CHECK(pair_of(losses.average(), "distance") == std::vector<double>{3.0, 2.0});
@@ -166,7 +166,7 @@ TEST_CASE("Losses: a sum of weights that are all 0 is of the losses and gives gr
   CHECK(total.scalar_type() == at::kDouble);
   total.backward();
   CHECK(prediction.grad().equal(row({0, 0})));
-  // Beside a loss that counts, one of weight 0 has no part, even where it is nan.
+  // A loss of weight 0 adds nothing, even if it is nan.
   Losses mixed({{"watched", [](const at::Tensor& p, const at::Tensor&) { return p.sum().mul(NAN); }, 0.0},
                 {"mse", torch::nn::MSELoss()}});
   CHECK(mixed(row({1, 1}), row({0, 0})).item().toDouble() == 1);

@@ -1,4 +1,4 @@
-// Parts of batches that meters are updated with, and what a meter of all parts reads by exact arithmetic.
+// Parts of batches that update meters, and the values of a meter of all parts by exact arithmetic.
 #pragma once
 
 #include <array>
@@ -69,7 +69,7 @@ inline std::vector<std::vector<Part>> draw_steps(std::uint32_t seed, int steps, 
   return out;
 }
 
-/// What a meter of all parts reads, by integers.
+/// The values of a meter that gets all parts, computed with integers.
 struct Expected {
   double sum = 0.0;
   double avg = nan;

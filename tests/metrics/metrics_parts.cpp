@@ -1,4 +1,4 @@
-// AverageMeters, StreamMetrics and MultiTaskMetrics whose batches are computed in parts: the same bits for any number
+// AverageMeters, StreamMetrics and MultiTaskMetrics whose batches are computed in parts: equal bits for any number
 // of ranks.
 #include <cstdio>
 #include <memory>
@@ -167,7 +167,7 @@ TEST_CASE("StreamMetrics and MultiTaskMetrics: parts, ranks and merged states ag
         }) == "[stream_metrics.merge_states] expected metrics [mean], got ['other']");
 }
 
-/// A user's class that has learned nothing of ranks and parts.
+/// A user's class without support for ranks and parts.
 class PlainMetrics : public danling::MetricsBase {
  public:
   void reset() override {}

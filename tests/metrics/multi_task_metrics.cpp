@@ -42,7 +42,7 @@ std::shared_ptr<StreamMetrics> accuracy() {
   return std::make_shared<StreamMetrics>(StreamMetrics({{"acc", binary_accuracy()}}));
 }
 
-// Gives what it is fed with: the mean of the predictions over the first dimension.
+// Returns its input: the mean of the predictions over the first dimension.
 MetricFunc mean(std::string name = "mean") {
   return {
       .name = std::move(name), .preds_targets = true, .higher_is_better = true, .compute = [](const MetricState& s) {

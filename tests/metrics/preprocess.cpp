@@ -80,7 +80,7 @@ TEST_CASE("preprocess_binary: flattens, drops the ignored, then takes what lies 
   const auto [activated, kept] = preprocess_binary(numbers({0.5F, -0.25F, 9, 1}).view({2, 2}), target);
   CHECK(close(activated, numbers({0.5F, -0.25F, 1}).sigmoid()));
   CHECK(kept.equal(labels));
-  // nan says nothing of the others.
+  // A nan does not make the others logits.
   CHECK(preprocess_binary(numbers({0.5F, kNan}), ids({0, 1})).first[0].item().toFloat() == 0.5F);
   CHECK(preprocess_binary(ids({0, 1}), ids({0, 1})).first.scalar_type() == at::kLong);
   CHECK(close(preprocess_binary(ids({-1, 2}), ids({0, 1})).first, numbers({-1, 2}).sigmoid()));
@@ -106,7 +106,7 @@ TEST_CASE("preprocess: probabilities keep the dtype of the logits", "[metrics]")
 TEST_CASE("preprocess_binary: one logit has one probability, wherever it lies", "[metrics]") {
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
     for (std::int64_t eighths = -64; eighths <= 64; ++eighths) {
-      // Behind one that makes all of them logits.
+      // The first value, 2, makes all values logits.
       at::Tensor logits = at::full({70}, static_cast<double>(eighths) / 8, type);
       logits[0] = 2;
       const at::Tensor alike = preprocess_binary(logits, at::zeros({70}, at::kLong)).first.slice(0, 1);
@@ -143,7 +143,7 @@ TEST_CASE("preprocess_multiclass: classes come last, whichever dimension held th
   const auto [rows, labels] = preprocess_multiclass(scores, target, 3);
   CHECK(rows.equal(scores.movedim(1, -1).reshape({8, 3})));
   CHECK(labels.equal(target.flatten()));
-  // Two dimensions would do: dimension 1 does, as for CrossEntropyLoss, or the given one.
+  // Two dimensions have the size of the classes: dimension 1 is taken, as by CrossEntropyLoss, or the given one.
   const at::Tensor square = at::rand({2, 3, 3});
   const at::Tensor square_target = at::randint(0, 3, {2, 3});
   CHECK(preprocess_multiclass(square, square_target, 3).first.equal(square.movedim(1, -1).reshape({6, 3})));
@@ -152,7 +152,7 @@ TEST_CASE("preprocess_multiclass: classes come last, whichever dimension held th
             .first.equal(square.movedim(1, -1).reshape({6, 3})));
   CHECK(preprocess_multiclass(square, square_target, 3, {.class_dim = -2})
             .first.equal(square.movedim(1, -1).reshape({6, 3})));
-  // Without the last one among them, dimension 1 does.
+  // If the last one has another size, dimension 1 is taken.
   const at::Tensor image = at::rand({3, 3, 7});
   CHECK(preprocess_multiclass(image, at::randint(0, 3, {3, 7}), 3).first.equal(image.movedim(1, -1).reshape({21, 3})));
   const at::Tensor cube = at::rand({3, 3, 3, 7});
@@ -160,7 +160,7 @@ TEST_CASE("preprocess_multiclass: classes come last, whichever dimension held th
   const at::Tensor wide = at::rand({2, 3, 3, 3, 5});
   CHECK(preprocess_multiclass(wide, at::randint(0, 3, {2, 3, 3, 5}), 3)
             .first.equal(wide.movedim(1, -1).reshape({90, 3})));
-  // A label of one more dimension of size one, a single sample, labels.
+  // Labels with an extra dimension of size one, a single sample, predicted labels.
   CHECK(preprocess_multiclass(at::rand({4, 3}), at::zeros({4, 1}, at::kLong), 3).second.sizes() == at::IntArrayRef{4});
   CHECK(preprocess_multiclass(at::rand({3}), at::zeros({}, at::kLong), 3).first.sizes() == at::IntArrayRef{1, 3});
   CHECK(preprocess_multiclass(ids({2, 1}), ids({0, 1}), 3).first.equal(ids({2, 1})));
@@ -229,13 +229,13 @@ TEST_CASE("preprocess: padded, nested and listed samples are the same items", "[
   check(preprocess_multiclass(padded_scores, nested(targets), 3));
   check(concat_samples(inputs, targets));
   check(danling::metrics::base_preprocess(nested(inputs), nested(targets)));
-  // Classes before the items, which all samples together tell although [3, 3] alone does not.
+  // Classes before the items: all samples together show this, although [3, 3] alone does not.
   const std::vector<at::Tensor> turned = {inputs[0].t().contiguous(), inputs[1].t().contiguous()};
   check(preprocess_multiclass(nested(turned), nested(targets), 3));
   check(preprocess_multiclass(nested(turned), nested(targets), 3, {.class_dim = 1}));
   check(concat_samples(turned, targets));
   check(concat_samples(turned, targets, 0));
-  // Samples of which several dimensions fit, but not the last one: the first, dimension 1 of the batch.
+  // If several dimensions of a sample fit, but not the last one, the first is taken: dimension 1 of the batch.
   const at::Tensor image = at::rand({3, 3, 7});
   CHECK(preprocess_multiclass(nested({image}), nested({at::zeros({3, 7}, at::kLong)}), 3)
             .first.equal(image.movedim(0, -1).reshape({21, 3})));

@@ -98,7 +98,7 @@ TEST_CASE("hinge_loss: decision functions keep their size without normalization"
   const at::Tensor rows = at::tensor({2.0, 0.5, 0.0, 0.0, 0.2, 1.0, 0.1, 0.3, 0.9}, at::kDouble).view({3, 3});
   const double lacking = 0.0 + (1.0 - (0.2 - 1.0)) + (1.0 - (0.9 - 0.3));
   CHECK(near(number(m::hinge_loss(rows, labels_of({0, 1, 2}), {.num_classes = 3, .normalize = false})), lacking / 3));
-  // Wide margins cost nothing; the same as probabilities do.
+  // Wide margins of raw scores have no loss; the same scores as probabilities have one.
   CHECK(number(m::hinge_loss(numbers({5.0, -5.0}), labels_of({1, 0}), {.normalize = false})) == 0.0);
   CHECK(number(m::hinge_loss(numbers({5.0, -5.0}), labels_of({1, 0}))) > 0.5);
 }

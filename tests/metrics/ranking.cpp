@@ -177,7 +177,7 @@ TEST_CASE("ranking: the device's path equals the host's", "[metrics]") {
       }
     }
   }
-  // An ignored nan says nothing.
+  // An ignored nan has no effect.
   const at::Tensor ignored = at::rand({50}, at::kDouble);
   ignored[7].fill_(nan_value);
   const at::Tensor some = at::randint(0, 2, {50});
@@ -202,7 +202,7 @@ TEST_CASE("ranking: binned counts add up over batches", "[metrics]") {
   MetricState state;
   state.set(metric.sums[0], total);
   CHECK(metric.compute(state).number() == metric.compute(MetricState(scores, targets)).number());
-  // Scores on the thresholds' grid lose nothing but ties between neighbours.
+  // Scores on the grid of the thresholds lose only ties between neighbours.
   const at::Tensor grid = at::randint(0, 51, {300}).to(at::kDouble).div(50);
   const at::Tensor labels = at::randint(0, 2, {300});
   const double binned = number(m::auprc(grid, labels, {.thresholds = 51}));

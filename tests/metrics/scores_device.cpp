@@ -27,7 +27,7 @@ namespace scores_device_tests {
 using namespace danling::metrics;          // NOLINT(google-build-using-namespace)
 using namespace danling::metrics::detail;  // NOLINT(google-build-using-namespace)
 
-// Operators that must know what the device computed; on a device they would wait.
+// Operators that read results of the device, so that the host would wait.
 std::vector<std::string>& waiting_operators() {
   static std::vector<std::string> names;
   return names;

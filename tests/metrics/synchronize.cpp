@@ -35,12 +35,12 @@ std::string refusal(const std::function<void()>& call) {
   return "no error";
 }
 
-/// What a rank sees of one data set, cut at unequal places; rank 1 gets nothing.
+/// The samples of one data set, and the range of each rank: unequal ranges, and none for rank 1.
 double sample(int index) { return std::sin(index) * 1e3 + 0.1; }
 int first_of(int rank) { return rank <= 1 ? rank * 17 : 17 + (rank - 1) * 29; }
 int end_of(int rank) { return rank == 1 ? first_of(1) : rank == 0 ? 17 : first_of(rank) + 29; }
 
-/// Ranks 0, 2, 3 feed on; what all of them saw, in one process.
+/// Calls `update` with each sample of the rank.
 template <class Update>
 void feed(int rank, Update update) {
   for (int index = first_of(rank); index < end_of(rank); ++index) {

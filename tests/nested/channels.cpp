@@ -1,4 +1,4 @@
-// Operators by channel find the channels of elements whose sizes are all equal, or say that they cannot.
+// Operators by channel find the channels if all elements have equal sizes, or throw.
 #include <torch/nn.h>
 
 #include <danling/core/error.hpp>
@@ -31,7 +31,7 @@ Tensor evaluate(const Tensor& x, std::int64_t channels) {
 
 TEST_CASE("NestedTensor: lengths that are equal to the number of channels do not change which ones are the channels",
           "[nested]") {
-  // (length, channels), where a batch of other lengths could be nothing else.
+  // (length, channels): with other lengths, only this reading is possible.
   for (const std::vector<Sizes>& shapes : {std::vector<Sizes>{{4, 6}, {4, 6}}, {{4, 4}, {3, 4}}, {{6, 6}}}) {
     const auto elements = random_elements(shapes);
     const std::int64_t channels = shapes[0][1];
@@ -84,7 +84,7 @@ TEST_CASE("NestedTensor: channels that equal sizes hide are an error, until ragg
                                       "sizes are equal, so dimension 0 and 1 may both have them"));
   CHECK_THROWS_WITH(F::group_norm(x, F::GroupNormFuncOptions(2)), ContainsSubstring("[nested_tensor.group_norm]"));
   CHECK_THROWS_WITH(F::prelu(x, torch::ones({4}, torch::kDouble)), ContainsSubstring("[nested_tensor.prelu]"));
-  // Operators that keep the shapes keep the doubt; a convolution ends it.
+  // Operators that keep the shapes stay ambiguous; the result of a convolution is not.
   CHECK_THROWS_WITH(evaluate(x.relu() + 1, 4), ContainsSubstring("ragged_dims"));
   CHECK_NOTHROW(evaluate(torch::conv1d(x, torch::ones({4, 4, 1}, torch::kDouble)), 4));
   // Tokens of a table have one dimension in front of the features.

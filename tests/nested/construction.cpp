@@ -67,7 +67,7 @@ TEST_CASE("NestedTensor: elements, padded and packed values lead back to the sam
         const auto [values, sizes] = x.concatenate();
         nested_tests::check_equal(NestedTensor::from_concatenated(values, sizes, options).elements(), parts, 0);
         nested_tests::check_equal(x.nested_like(x.tensor()).elements(), parts, 0);
-        // A mask of nothing does not say what the other size of an empty image is.
+        // The mask of an empty image does not show its other size.
         const bool lost = shapes[0].size() == 3 && parts.back().numel() == 0;
         if (!shapes[0].empty() && !lost) {
           nested_tests::check_equal(NestedTensor::from_tensor_mask(x.tensor(), x.mask(), options).elements(), parts, 0);

@@ -1,4 +1,4 @@
-// Attention's scores and weights, whose values are computed when they are read: from outside tensors like all others.
+// Scores and weights of attention, whose values are computed when they are read; users see ordinary tensors.
 #include <functional>
 #include <sstream>
 #include <string>
@@ -38,7 +38,7 @@ struct Factors {
   }
   Tensor scores() const { return torch::bmm(q, k.transpose(1, 2)); }
   Tensor weights() const { return scores().softmax(-1); }
-  /// Packed, of plain tensors.
+  /// Packed values, computed with plain tensors.
   Tensor expected_scores() const {
     return torch::cat(
         {torch::mm(q_parts[0], k_parts[0].t()).flatten(), torch::mm(q_parts[1], k_parts[1].t()).flatten()});
@@ -187,7 +187,7 @@ TEST_CASE("deferred scores: a hook of weights sees their gradient in attention",
     packed(torch::bmm(weights, from.v)).sum().backward();
     return packed(retains ? watched.grad() : seen);
   };
-  // Of weights: each query's gradient of a weight is the sum of the value.
+  // Hooks of the weights: the gradient of a weight is the sum of its value vector.
   Elements expected;
   for (std::size_t i = 0; i < 2; ++i) {
     expected.push_back(from.v_parts[i].sum(1).expand({from.q_parts[i].size(0), -1}).flatten());
@@ -310,7 +310,7 @@ def attend(q, k, v):
   }
 }
 
-/// y = 3 x, as code that knows nothing of nested tensors.
+/// y = 3 x, in code without knowledge of nested tensors.
 struct Triple : torch::autograd::Function<Triple> {
   static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 3; }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,

@@ -1,4 +1,4 @@
-// More operators that devices are tried on: single tokens, layers, norms and losses of (batch, length, 4).
+// More operators to compare devices: single tokens, layers, norms and losses of (batch, length, 4).
 #pragma once
 
 #include "nested/device_operators.hpp"

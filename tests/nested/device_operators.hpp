@@ -1,4 +1,4 @@
-// Operators that devices are tried on, and what they get: nested and plain tensors with the same values on each device.
+// Operators to compare devices, and their arguments: nested and plain tensors with equal values on each device.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ inline Tensor values_of(const std::vector<std::int64_t>& sizes, double step = 0.
   return (torch::arange(count, torch::kDouble) * step + count).sin().view(sizes).to(torch::kFloat);
 }
 
-/// What an operator gets, on one device.
+/// The arguments of an operator, on one device.
 struct Inputs {
   Inputs(const Shapes& shapes, torch::Device place, bool batch_first) : device(place) {
     std::vector<Tensor> first, second, numbers;
@@ -71,7 +71,7 @@ struct Case {
   std::function<Results(Inputs&)> call;
 };
 
-// Two numbers in braces could be names, too.
+// `x.sum({0, 1})` would be ambiguous: two numbers in braces could be names.
 inline Tensor sum_over(const Tensor& x, const std::vector<std::int64_t>& dims) { return x.sum(dims); }
 
 template <class Tuple>

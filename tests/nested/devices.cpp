@@ -185,7 +185,7 @@ class ExactProducts {
   bool products_ = at::globalContext().allowTF32CuBLAS(), convolutions_ = at::globalContext().allowTF32CuDNN();
 };
 
-// Without a GPU: that the tables themselves run.
+// Without a GPU, checks that the tables run.
 TEST_CASE("NestedTensor: the operators tried on devices run on the CPU", "[nested]") {
   check_tables(torch::kCPU);
   check_types(torch::kCPU);

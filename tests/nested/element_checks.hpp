@@ -14,7 +14,7 @@
 namespace element_checks {
 
 using Elements = std::vector<torch::Tensor>;
-/// Of the inputs: NestedTensors, or the elements at one place of all of them.
+/// A function of the inputs: NestedTensors, or the elements of all inputs at one index.
 using Function = std::function<torch::Tensor(const Elements&)>;
 
 struct Tolerance {

@@ -1,4 +1,4 @@
-// Mistakes that were found by programs against the nested tensors: leaves, hooks, copies, channels.
+// Errors that test programs found in nested tensors: leaves, hooks, copies, channels.
 #include <danling/tensors/custom_function.hpp>
 
 #include "nested/nested_tests.hpp"
@@ -146,7 +146,7 @@ TEST_CASE("NestedTensor: prelu has one weight for all values or one for each cha
 
 TEST_CASE("NestedTensor: integers are sorted along one of two ragged dimensions behind a static one", "[nested]") {
   for (const auto dtype : {torch::kLong, torch::kInt, torch::kChar, torch::kByte}) {
-    // Of the same largest sizes, where exchanged dimensions would not be noticed by their sizes.
+    // Equal largest sizes, so that sizes do not reveal exchanged dimensions.
     for (const auto& shapes :
          std::vector<std::vector<nested_tests::Sizes>>{{{2, 2, 3}, {2, 4, 1}}, {{2, 1, 4}, {2, 4, 2}, {2, 3, 3}}}) {
       for (const std::int64_t dim : {0, 1, 2}) {

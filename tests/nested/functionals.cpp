@@ -139,7 +139,7 @@ std::vector<Functional> functionals() {
   };
 }
 
-/// Those that have no kernel for different sizes; by the beginning of the message.
+/// Functions without a kernel for different sizes, with the beginning of the message.
 std::vector<Functional> refused_functionals() {
   return {
       {"[nested_tensor.view] expected elements whose ragged size is a multiple of", volumes,

@@ -1,5 +1,4 @@
-// Attention of modules and of code by hand as one fused kernel: scores and weights have no values until someone reads
-// them.
+// Attention of modules and of users' code as one fused kernel: scores and weights have no values until they are read.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -240,7 +239,7 @@ TEST_CASE("fused attention: weights are computed when they are read", "[nested][
   }
 }
 
-// Autocast on CUDA adds the type to the sum; with dropout, weights that it read would be an error.
+// On CUDA, autocast adds a dtype to this sum. If the sum read the weights, dropout would be an error.
 TEST_CASE("fused attention: a mean of weights over heads in another type is computed when it is read",
           "[nested][fused]") {
   torch::manual_seed(62);

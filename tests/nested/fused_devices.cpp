@@ -100,7 +100,7 @@ void check_modules(torch::Device device, std::optional<torch::ScalarType> only =
   }
 }
 
-/// Sizes that no kernel takes, and queries whose keys are none.
+/// Sizes without a kernel, and queries without keys.
 void check_others(torch::Device device) {
   const auto attend = [](const Elements& from) {
     return torch::matmul(torch::matmul(from[0], from[1].mT()).softmax(-1), from[2]);
@@ -211,7 +211,7 @@ TEST_CASE("fused attention on CUDA: nobody can know the weights that a kernel dr
   CHECK_THROWS_WITH(
       torch::autograd::grad({packed(out).square().sum()}, {model.x}, {}, /*retain_graph=*/true, /*create_graph=*/true),
       ContainsSubstring("[nested_tensor.attention] expected no dropout and no causal mask for gradients of gradients"));
-  // Read before, they are those of the product.
+  // Weights that are read before the product are those that the product uses.
   const Tensor x = model.x.transpose(0, 1), dropped = torch::dropout(torch::bmm(x, x.mT()).softmax(-1), 0.5, true);
   CHECK(packed(dropped).eq(0).to(torch::kFloat).mean().item<double>() == Approx(0.5).margin(0.1));
   const NestedTensor product(torch::bmm(dropped, x));

@@ -1,4 +1,4 @@
-// Losses of nested tensors: those of all valid positions, whatever the padding of plain targets holds.
+// Losses of nested tensors are those of all valid positions, whatever the padding of plain targets contains.
 #include <danling/core/error.hpp>
 
 #include <nested/per_element.hpp>
@@ -14,7 +14,7 @@ struct Batch {
   std::vector<Tensor> inputs, targets;
 };
 
-/// Of elements (length, columns); targets by `make`.
+/// A batch of elements (length, columns), with targets by `make`.
 template <class Make>
 Batch batch_of(std::int64_t columns, const Make& make) {
   torch::manual_seed(5);

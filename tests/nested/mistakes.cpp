@@ -1,4 +1,4 @@
-// Mistakes of newcomers: each has an error that shows what differs and names the way out.
+// Mistakes of newcomers: each error names the difference and the correction.
 #include <torch/torch.h>
 
 #include <danling/core/error.hpp>

@@ -1,4 +1,4 @@
-// The guide's table of operators: made from the table that registers them, so that it says what happens.
+// The guide's table of operators, generated from the table that registers them.
 #include "tensors/nested/operators.hpp"
 
 #include <fstream>

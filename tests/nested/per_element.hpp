@@ -1,4 +1,4 @@
-// What nested tensors are compared with: the same operator on each element by itself.
+// The expected results of nested tensors: the same operator on each element by itself.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,7 @@ struct Layout {
   }
   std::int64_t rank() const { return static_cast<std::int64_t>(shapes.front().size()) + 1; }
   std::int64_t batch_dim() const { return batch_first || rank() < 2 ? 0 : 1; }
-  /// Of an element.
+  /// Returns the dimension of an element for one of the batch.
   std::int64_t element_dim(std::int64_t dim) const {
     const std::int64_t at = dim < 0 ? dim + rank() : dim;
     return at > batch_dim() ? at - 1 : at;
@@ -64,7 +64,7 @@ inline std::vector<Tensor> parts_of(const Tensor& got, const Layout& layout) {
   if (NestedTensor::is_nested(got)) {
     return NestedTensor(got).elements();
   }
-  // Where the first dimension of the elements is gone, the batch is the first one.
+  // If the first dimension of the elements was reduced, the batch is dimension 0.
   const bool leads = layout.batch_first || got.dim() < 2 || got.size(1) != std::ssize(layout.shapes);
   return got.unbind(leads ? 0 : 1);
 }

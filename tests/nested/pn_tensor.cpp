@@ -1,4 +1,4 @@
-// PNTensor: a tensor that collation makes a NestedTensor of.
+// PNTensor: a tensor that collation joins to a NestedTensor.
 #include <danling/tensors/pn_tensor.hpp>
 
 #include <torch/nn.h>

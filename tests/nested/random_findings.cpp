@@ -1,4 +1,4 @@
-// What random programs found, one case each (random_programs.cpp).
+// One case for each error that random programs found (random_programs.cpp).
 #include <nested/nested_tests.hpp>
 
 namespace nested_tests {

@@ -214,7 +214,7 @@ inline void stack(Program& p) {
       [=](const Tensor& t, std::int64_t) { return torch::stack({t, t + 1}, dim); });
 }
 
-/// The batch is chosen from, or doubled.
+/// Selects elements of the batch, or doubles it.
 inline void elements(Program& p) {
   if (p.batch() == 0) {
     return;

@@ -20,7 +20,7 @@ namespace random_programs {
 
 using danling::NestedTensor;
 
-/// A program went on where each element alone gives something else.
+/// The result of a program differs from that of its elements.
 struct Difference : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -33,7 +33,7 @@ class Program {
   Random random;
   Tensor x;
   Tensors each;
-  /// An element that the batch need not have: says what an operator gives where the batch is empty.
+  /// An additional element, not in the batch: its results show the expected ones of an empty batch.
   Tensor phantom;
   bool ended = false;
   std::string text;
@@ -49,9 +49,9 @@ class Program {
     return std::find(dims.begin(), dims.end(), dim) != dims.end();
   }
   bool has_static(std::int64_t dim) const { return dim >= 0 && dim < rank() && !is_ragged(dim); }
-  /// Of the tensor, for one of an element.
+  /// Returns the dimension of the tensor for one of an element.
   std::int64_t outer(std::int64_t dim) const { return dim + (dim >= batch_dim() ? 1 : 0); }
-  /// The same, or counted from the end.
+  /// As above, sometimes counted from the end.
   std::int64_t outer_any(std::int64_t dim) { return random.chance(50) ? outer(dim) : outer(dim) - x.dim(); }
   bool floating() const { return x.is_floating_point(); }
   std::int64_t any_dim() { return random.below(rank()); }
@@ -64,7 +64,7 @@ class Program {
   bool any_empty() const {
     return std::any_of(each.begin(), each.end(), [&](const Tensor& one) { return one.numel() == 0; });
   }
-  /// Whether a value occurs twice in an element: which one an index names is not defined.
+  /// Returns whether a value occurs twice in an element; then the index of an extreme is undefined.
   bool has_ties() const {
     return std::any_of(each.begin(), each.end(), [&](const Tensor& one) {
       return std::get<0>(at::_unique(one.detach().flatten())).numel() != one.numel();
@@ -81,7 +81,7 @@ class Program {
     return out;
   }
 
-  /// A plain tensor in both worlds.
+  /// A plain tensor for the nested tensor and for the elements.
   std::pair<Tensor, Tensor> leaf(const Dims& sizes) {
     const Tensor own = random.values(sizes).requires_grad_(floating()),
                  other = own.detach().clone().requires_grad_(floating());
@@ -110,7 +110,7 @@ class Program {
     return out;
   }
 
-  /// The part of a plain tensor, of the tensor's dimensions and of size 1 or the padded one, that an element meets.
+  /// Returns the part of a plain tensor that meets an element; its sizes are 1 or those of the padded tensor.
   Tensor part_for(const Tensor& plain, const Tensor& element, std::int64_t at) const {
     Tensor part = plain;
     const std::int64_t missing = x.dim() - plain.dim();
@@ -138,7 +138,7 @@ class Program {
   using Whole = std::function<Tensor(const Tensor&)>;
   using Each = std::function<Tensor(const Tensor&, std::int64_t)>;
 
-  /// The operator on both; afterwards `x` and `each` are the results. `plain_batch_dim`: of a plain result.
+  /// Applies the operator to both; then `x` and `each` are the results. `plain_batch_dim`: that of a plain result.
   void apply(const std::string& name, const Whole& whole, const Each& on_each, std::int64_t plain_batch_dim = -1) {
     text += " | " + name;
     Tensors expected;
@@ -186,7 +186,7 @@ class Program {
     each = expected;
     x = got;
   }
-  /// Of a result that has no batch.
+  /// Ends the program with a result that has no batch.
   void finish(const std::string& name, const Whole& whole, const std::function<Tensor(const Tensors&)>& on_all) {
     text += " | " + name;
     Tensor expected, got;
@@ -221,7 +221,7 @@ class Program {
     single_ = true;
   }
 
-  /// Gradients of a weighted sum of the result, and of these gradients.
+  /// Compares the gradients of a weighted sum of the result, and the gradients of these gradients.
   void check_gradients() {
     if (each.empty() || !each[0].is_floating_point()) {
       return;

@@ -57,7 +57,7 @@ void begin(Program& program) {
   }
   options.dtype = type;
   options.padding_value = random.chance(20) ? 7 : 0;
-  // Leaves are of the program, which needs a tensor to know the type.
+  // The program creates leaves in the type of its tensor.
   program.x = NestedTensor({torch::zeros({1}, type)});
   Tensors own;
   for (const Dims& shape : shapes) {

@@ -59,7 +59,7 @@ inline void squeeze(Program& p) {
       [=](const Tensor& t, std::int64_t) { return t.squeeze(dim); });
 }
 
-/// Static dimensions merged or split; ragged ones merged with what follows.
+/// Merges or splits static dimensions; merges ragged ones with the next.
 inline void reshape(Program& p) {
   if (p.batch() == 0) {
     return;

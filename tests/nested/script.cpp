@@ -180,7 +180,7 @@ TEST_CASE("recompute: a part of a model on a NestedTensor has the same gradients
   for (std::size_t i = 0; i < got.size(); ++i) {
     CHECK(torch::allclose(got[i], expected[i], 1e-5, 1e-6));
   }
-  // The result's values do not hold the graph of the first run.
+  // The result does not keep the graph of the first run.
   const Tensor y = danling::nn::recompute(part, Tensor(before->forward(NestedTensor(elements))));
   const Tensor values = NestedTensor(y).concat();
   CHECK(values.grad_fn()->name() == "NestedValuesBackward");

@@ -27,7 +27,7 @@ const std::vector<TokenBatch> token_batches = {
     {"grids", {{2, 3, 4}, {4, 1, 4}, {1, 2, 4}}}, {"equal", {{3, 4}, {3, 4}, {3, 4}}},
 };
 
-/// Indices of all dimensions as the padded tensor has them; each is within its element.
+/// Indices of all dimensions of the padded tensor, each within its element.
 std::vector<std::optional<Tensor>> last_tokens(const NestedTensor& x, bool negative) {
   const auto shapes = x.shapes();
   std::vector<std::optional<Tensor>> out(static_cast<std::size_t>(x.dim()));
@@ -208,7 +208,7 @@ TEST_CASE("NestedTensor: views of a leaf that requires gradients are not changed
     leaf.concat().mul_(2);
   }
   CHECK_THROWS_WITH(element * 3, ContainsSubstring("modified inplace"));
-  // What an operator returned can be changed, as can its elements.
+  // The result of an operator can be changed, as can its elements.
   const NestedTensor inner(leaf * 2);
   inner[0].mul_(3);
   leaf.mutable_grad() = Tensor();

@@ -54,7 +54,7 @@ void set_values(const torch::nn::Sequential& model, const Json& values) {
   set(model->named_buffers());
 }
 
-/// @param without_counts  integer buffers, which Python averages with decimals cut off
+/// @param without_counts  without integer buffers, whose averages Python truncates
 void check_weights(const State& weights, const Json& want, bool without_counts = false) {
   CHECK(weights.map().size() == want.size());
   for (const auto& entry : weights.map()) {

@@ -54,7 +54,7 @@ TEST_CASE("clip_grad_norm, clip_grad_value: the numbers of torch.nn.utils", "[op
       optim::clip_grad_value(params, limit);
       check_gradients(params, expected["by_value"], dtype);
 
-      // What the optimizer will divide by does not change what is clipped.
+      // The scale that the optimizer divides by does not change the clipped norm.
       params = with_gradients(golden["grads"], dtype_of(dtype));
       for (std::size_t i = 0; i < golden_shapes().size(); ++i) {
         params[i].mutable_grad().mul_(8);

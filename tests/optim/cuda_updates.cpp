@@ -29,8 +29,8 @@ at::Tensor values_of(at::IntArrayRef shape, double phase) {
   return count.mul(0.7).add_(phase).sin_().reshape(shape);
 }
 
-/// A matrix, its transpose in memory, images with channels last, a vector longer than a thread block, a scalar, and
-/// none: an empty parameter, which kernels over lists may not take.
+/// A matrix, a transposed one, images with channels last, a vector longer than a thread block, a scalar, and an
+/// empty parameter, which kernels over lists may refuse.
 std::vector<at::Tensor> make_params(at::Device device, at::ScalarType dtype) {
   std::vector<at::Tensor> out;
   const auto add = [&](const at::Tensor& values) { out.push_back(values.to(device, dtype).set_requires_grad(true)); };

@@ -25,7 +25,7 @@ using optim::detail::FusedKernel;
 
 constexpr at::ScalarType dtypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
 
-/// From 0 to 70 elements, odd and even large numbers.
+/// 0 to 70 elements, then large sizes, odd and even.
 std::vector<std::int64_t> all_sizes() {
   std::vector<std::int64_t> sizes(71);
   std::iota(sizes.begin(), sizes.end(), 0);
@@ -39,10 +39,10 @@ TEST_CASE("fused kernels: a comparison with exact updates finds those of LibTorc
       CAPTURE(static_cast<int>(kernel), c10::toString(dtype));
       const bool right = optim::detail::compare_fused(kernel, at::kCPU, dtype, all_sizes());
       if (std::string_view(TORCH_VERSION) == "2.13.0") {
-        // Its SGD leaves parameters of two bytes as they are, but for the last elements.
+        // The SGD of LibTorch 2.13.0 updates only the last elements of two-byte parameters.
         CHECK(right == (kernel != FusedKernel::sgd || c10::elementSize(dtype) != 2));
       }
-      // The sizes that a program tries on its device find the same.
+      // The fewer sizes that a program tries on its device give the same answer.
       CHECK(optim::detail::compare_fused(kernel, at::kCPU, dtype, optim::detail::brief_sizes) == right);
       CHECK_FALSE(optim::detail::is_usable(kernel, at::kCPU, dtype));  // danling's own kernels run there
     }
@@ -144,7 +144,7 @@ TEST_CASE("Optimizer: any dtype, size, layout and option gives the updates of fl
             const auto optimizer = make(param, true);
             const auto reference = make(exact, false);
             for (int step = 0; step < 3; ++step) {
-              // Away from zero, where the sign of Adam's update hangs on the last bit. Other layouts in between.
+              // Values away from zero, where the last bit decides the sign of Adam's update; layouts alternate.
               const auto grad = numbers(shape, 0.7 * step).sign_().mul_(0.5).add_(numbers(shape, 0.3), 0.25).to(dtype);
               param.mutable_grad() = laid_out(grad.mul(divisor), step == 1 ? 0 : layout, dtype);
               exact.mutable_grad() = grad.to(at::kDouble);

@@ -1,4 +1,4 @@
-// What Python computed (tests/golden/optim_numbers.py), as tensors and states.
+// Reads the golden numbers that tests/golden/optim_numbers.py computed in Python, as tensors and states.
 #pragma once
 
 #include <fstream>
@@ -37,7 +37,7 @@ inline at::ScalarType dtype_of(const std::string& name) {
   return known.at(name);
 }
 
-/// How far two ways of computing the same update may be apart: the plain path of Python rounds after each operation.
+/// Tolerance between two computations of the same update: Python's plain path rounds after each operation.
 struct Tolerance {
   double relative;
   double absolute;
@@ -119,8 +119,8 @@ inline danling::State state_of(const Json& json) {
   return json.is_null() ? State() : State(json.get<std::string>());
 }
 
-/// Whether two states have the same keys in the same order, kinds, dtypes and shapes, and numbers as near as `dtype`
-/// allows. An integer may stand for a double, and `fused`, how to compute, is the program's own.
+/// Checks that two states have the same keys in the same order, kinds, dtypes and shapes, and numbers within the
+/// tolerance of `dtype`. An integer may replace a double. `fused` may differ, since it only selects kernels.
 inline void check_same_state(const danling::State& got, const danling::State& want, const std::string& dtype,
                              const std::string& path = "") {
   CAPTURE(path);

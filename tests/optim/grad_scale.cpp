@@ -106,7 +106,7 @@ void check_states(const Net& got, const Net& expected, double tolerance) {
 using Step = void (*)(optim::Optimizer&, const GradScale&);
 void public_step(optim::Optimizer& optimizer, const GradScale& scale) { optimizer.step(scale); }
 
-/// A run whose third update is refused equals one without it: parameters, momenta, counts.
+/// A run whose third update is skipped equals one without it: parameters, momenta, counts.
 void check_run(const Kind& kind, at::TensorOptions where, bool fused, Step step, bool first_refused) {
   CAPTURE(kind.name, where.dtype().name(), fused, first_refused);
   const bool half = where.dtype() == at::kBFloat16;
@@ -134,7 +134,7 @@ void check_run(const Kind& kind, at::TensorOptions where, bool fused, Step step,
     check_equal(got, expected, tolerance);
   }
   check_states(got, expected, tolerance);
-  // And on as usual.
+  // Later updates work as usual.
   got.set_gradients(9, 1.0);
   expected.set_gradients(9, 1.0);
   got.optimizer->step();

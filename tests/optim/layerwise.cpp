@@ -82,7 +82,7 @@ void check_near(const Net& got, const Net& want, double tolerance) {
   }
 }
 
-/// Long rows and columns, several blocks and parts, matrices in a batch, rows alone, one element, none.
+/// Long rows and columns, several blocks and parts, a batch of matrices, single rows, one element, none.
 const Shapes odd_shapes = {{3, 700}, {1031, 3}, {2, 5, 7}, {1, 600}, {70'001}, {}, {0, 3}, {1, 1}};
 
 TEST_CASE("Layerwise: the kernels give the updates of operations on tensors", "[optim][fused]") {
@@ -109,7 +109,7 @@ TEST_CASE("Layerwise: the kernels give the updates of operations on tensors", "[
 
 TEST_CASE("Layerwise: the number of threads and the instruction set change no bit", "[optim]") {
   const int before = at::get_num_threads();
-  // One that occupies all threads, and small ones beside one another.
+  // One matrix that occupies all threads, and several small ones in parallel.
   const Shapes shapes = {{700, 401}, {300'000}, {128, 64}, {64, 33}, {90'000}};
   for (const char* type : {"lamb", "adafactor"}) {
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
@@ -225,7 +225,7 @@ TEST_CASE("Layerwise: a divisor, and a scale and flag of a device, give the upda
         want.optimizer->step();
         divided.set_gradients(step, 8);
         divided.optimizer->step(8);
-        // As on a device: an update that the flag refuses is none.
+        // As on a device: the flag skips an update with infinite gradients.
         scaled.set_gradients(step, std::numeric_limits<double>::infinity());
         optim::detail::step_on_device(*scaled.optimizer, {2, number(4), number(1)});
         scaled.set_gradients(step, 8);
@@ -234,7 +234,7 @@ TEST_CASE("Layerwise: a divisor, and a scale and flag of a device, give the upda
       const double tolerance = std::string(type) == "muon" ? 1e-2 : 1e-6;
       check_near(divided, want, tolerance);
       check_near(scaled, want, tolerance);
-      // The count is known to the device alone, and saved and continued from there.
+      // Only the device knows the count; save and resume read it there.
       const auto saved = scaled.optimizer->state_dict();
       if (std::string(type) != "muon") {
         CHECK(saved.at("state").at(std::int64_t{0}).at("step").tensor().item().toDouble() == 4);
@@ -365,7 +365,7 @@ TEST_CASE("Muon: matrices are Muon's, all others AdamW's, with the learning rate
   CHECK(groups[2].weight_decay == 0.01);
   CHECK(muon.options(2).betas == std::pair(0.9, 0.95));
 
-  // Each part is what the two optimizers do alone, also when a schedule changes a rate.
+  // Each part equals one of the two optimizers alone, also when a schedule changes a rate.
   std::vector<at::Tensor> alone;
   for (const auto& [name, param] : params) {
     alone.push_back(param.detach().clone().set_requires_grad(true));
@@ -392,7 +392,7 @@ TEST_CASE("Muon: matrices are Muon's, all others AdamW's, with the learning rate
     CHECK(at::equal(alone[i], params[i].second));
   }
 
-  // The states are theirs, and load again.
+  // The state consists of both optimizers' states, and loads.
   const State saved = optimizer->state_dict();
   CHECK(saved.at("state").at(std::int64_t{1}).map().size() == 1);
   CHECK(saved.at("param_groups").items()[2].find("betas") != nullptr);

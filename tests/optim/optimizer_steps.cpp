@@ -102,9 +102,8 @@ class Run {
   int step_;
 };
 
-/// How far a step may be from Python's: beside the given distance, twice what Python's own rounding amounts to, for
-/// another order of the same operations has as much. Muon multiplies matrices in bfloat16, in bits that hang on the
-/// CPU.
+/// The tolerance of a step: a distance for each dtype, and twice Python's rounding error, since another order of the
+/// same operations rounds as much. Muon multiplies matrices in bfloat16, whose bits depend on the CPU.
 double limit_of(const std::string& name, const std::string& dtype, const Json& rounding) {
   static const std::map<std::string, double> base = {{"float32", 1e-6}, {"float64", 1e-11}, {"bfloat16", 1e-2}};
   return (name.starts_with("muon") ? 2e-2 : base.at(dtype)) + 2 * rounding.get<double>();

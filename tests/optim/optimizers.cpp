@@ -1,4 +1,4 @@
-// SGD, Adam and AdamW against torch.optim, and what protects the fused kernels.
+// SGD, Adam and AdamW against torch.optim, and the conditions for the fused kernels.
 #include <memory>
 
 #include <ATen/Parallel.h>
@@ -179,7 +179,7 @@ TEST_CASE("Optimizer: the divisor gives the update of divided gradients", "[opti
             optimizer->step(divisor);
             reference->step();
           }
-          // The kernels keep more digits of a divided gradient of two bytes than the gradient itself can.
+          // The kernels keep more digits of a divided two-byte gradient than its dtype holds.
           const auto [relative, absolute] = tolerance_of(dtype);
           for (std::size_t i = 0; i < params.size(); ++i) {
             CHECK(at::allclose(params[i].detach(), divided_params[i].detach(), relative, absolute));
@@ -222,7 +222,7 @@ TEST_CASE("Optimizer: gradients and parameters of any layout give the update of 
       const auto optimizer = make_case(name, two(param), true);
       const auto reference = make_case(name, two(plain), false);
       for (int step = 0; step < 3; ++step) {
-        // The second step has a gradient of the parameter's own layout: the way through the kernels changes.
+        // The second step has a gradient in the parameter's layout, so it takes another path through the kernels.
         at::Tensor grad = step == 1 ? at::empty_like(param).copy_(layouts[i].second) : layouts[i].second;
         param.mutable_grad() = grad.detach();
         plain.mutable_grad() = dense(layouts[i].second);
@@ -259,7 +259,7 @@ TEST_CASE("Optimizer: complex parameters are updated like their real and imagina
 TEST_CASE("Optimizer: a gradient of lower precision than its parameter takes the plain path", "[optim]") {
   at::Tensor param = at::ones({4}).set_requires_grad(true);
   const auto optimizer = optim::sgd({param}, {.lr = 0.5});
-  // Assigned past the checks of autograd, as hooks of mixed precision training do.
+  // Assigned without autograd's checks, as hooks of mixed precision training do.
   const at::Tensor grad = at::ones({4}, at::kBFloat16);
   param.mutable_grad() = grad;
   optimizer->step();

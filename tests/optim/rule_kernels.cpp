@@ -37,7 +37,7 @@ bool is_supported(const rules::Kernels& kernels) {
 }
 
 TEST_CASE("Update rules: every instruction set gives the same bits", "[optim]") {
-  // Constants of all rules lie between 0 and 2, so that one row of them does for each.
+  // The constants of all rules lie between 0 and 2, so one row of them serves each rule.
   const double constants[] = {1, 0.01, 0.1, 0.9, 0.5, 0.25, 0.75, 1.5, 0.3, 0.6, 1, 0};
   struct Case {
     rules::Type param, grad, state;
@@ -90,7 +90,7 @@ TEST_CASE("Update rules: every instruction set gives the same bits", "[optim]") 
       }
       for (std::size_t set = 1; set < results.size(); ++set) {
         for (std::size_t i = 0; i < results[set].size(); ++i) {
-          // By bytes: NaN, which some constants make, equals itself.
+          // Compares bytes, since some constants make NaN, which must equal itself.
           const at::Tensor a = results[set][i].contiguous(), b = results[0][i].contiguous();
           CHECK(std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
         }

@@ -190,7 +190,7 @@ TEST_CASE("Scheduler: saved and loaded anywhere, every schedule continues bit fo
       schedulers.push_back(whole.scheduler->state_dict());
       whole.step(position);
     }
-    // In a new object, and back in one that has run further.
+    // Loads into a new object, and into one that is ahead.
     ScheduleRun back(golden);
     for (std::int64_t position = 0; position < 204; ++position) {
       back.step(position);

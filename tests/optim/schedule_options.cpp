@@ -1,4 +1,4 @@
-// Curves, warm-up, cool-down and chains by options, and what is refused.
+// Curves, warm-up, cool-down and chains by options, and errors of options.
 #include <cmath>
 
 #include <ATen/ops/ones.h>
@@ -53,7 +53,7 @@ std::string refusal(const SchedulerSpec& spec, std::optional<std::int64_t> total
   return error_of<ConfigError>([&] { optim::build_scheduler(spec, *optimizer, total); });
 }
 
-/// Halves the rate in each step, from the rate before: no function of the position.
+/// Halves the previous rate in each step, so the rate is no function of the position.
 class Halving final : public optim::Scheduler {
  public:
   explicit Halving(optim::Optimizer& optimizer) : Scheduler(optimizer) { start(); }
@@ -178,7 +178,7 @@ TEST_CASE("one_cycle: past its end the last rate and momentum are held", "[optim
     CHECK(schedule->is_finished() == (position > 10));
     schedule->step();
   }
-  // Inside of a chain and with warm-up too.
+  // Likewise inside a chain, and with warm-up.
   const auto chained = rates({.chain = {{{.type = "one_cycle", .total_steps = 4}}}}, 10, 10);
   CHECK(chained[3] == Approx(4e-6).epsilon(1e-12));
   CHECK(chained[9] == chained[3]);
@@ -365,7 +365,7 @@ TEST_CASE("summarize_schedule: the first, highest and last rate, without a step"
   REQUIRE(found.has_value());
   CHECK(found->text() == "0.2375 at first, 0.8 at most (step 4), 0 at last");
   CHECK(schedule->last_epoch() == 0);
-  // Of a long schedule it takes samples, and finds the highest rate between two of them.
+  // It samples a long schedule, and finds a highest rate that lies between two samples.
   const auto other = groups_of({1.0});
   const auto longer = optim::build_scheduler(
       {.type = "linear", .final_lr = 0.0, .min_lr = 0.0, .warmup_steps = 1'234'567}, *other, 10'000'000);

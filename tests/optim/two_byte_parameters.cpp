@@ -1,4 +1,4 @@
-// Parameters of two bytes: with float32 copies, and rounded by chance.
+// Parameters of two bytes: with float32 copies, and with stochastic rounding.
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -44,7 +44,7 @@ TEST_CASE("master_weights: two-byte parameters are the rounded parameters of a f
         const State state = got->state_dict();
         CHECK(at::equal(state.at("state").at(0).at("master_param").tensor(), wide.detach()));
 
-        // It loads, and goes on alike.
+        // A resumed optimizer continues equally.
         const at::Tensor copy = narrow.detach().clone().set_requires_grad(true);
         const auto resumed = optim::build_optimizer({type, with_master}, {{"p", copy}});
         resumed->load_state_dict(state);

@@ -1,4 +1,4 @@
-# What the package tests share. Each runs as: cmake -D<name>=<value>... -P <test>.cmake
+# Functions of the package tests, each of which runs as: cmake -D<name>=<value>... -P <test>.cmake
 
 # run(<command>...): fails with the command's output unless it succeeds; leaves its output in `output`. The environment
 # names no LibTorch, so that one is found by the package alone.

@@ -119,7 +119,7 @@ TEST_CASE("ring_attention: a batch of one, one token a part, other value dims, f
     }
   }
   CHECK_NOTHROW(Group::run_threads(2, [](const Group& group) { compare(group, {}, at::kHalf, {.is_causal = true}); }));
-  // Queries of other sequences.
+  // Queries and keys of different lengths.
   CHECK_NOTHROW(Group::run_threads(2, [&](const Group& group) {
     const Tensor query = draw({1, 2, 6, 4}, 1, at::kDouble), key = draw({1, 2, 10, 4}, 2, at::kDouble);
     const Tensor wanted = at::scaled_dot_product_attention(query, key, key);
@@ -231,7 +231,7 @@ TEST_CASE("ring_attention: errors name shapes and what to do", "[parallel][conte
     expect_text(text(four, three, {.is_causal = true, .balanced = false}),
                 "expected as many keys as queries in causal attention, got 4 queries and 3 keys on each rank");
   });
-  // Parts of other lengths on other ranks: every rank sees what the rank before has sent.
+  // Ranks with parts of different lengths: every rank detects the length that the previous rank sent.
   const auto error = error_of<danling::DistributedError>([] {
     Group::run_threads(2, [](const Group& group) {
       const Tensor part = at::zeros({1, 1, group.rank() == 0 ? 2 : 4, 3});

@@ -46,7 +46,7 @@ MixtureOfExperts make(const MixtureOfExpertsOptions& options) {
   return out;
 }
 
-/// Token by token, as the papers say it.
+/// Token by token, as in the papers.
 struct Expected {
   Tensor output, auxiliary_loss;
   std::int64_t dropped = 0;

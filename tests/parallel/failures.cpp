@@ -1,4 +1,4 @@
-// A rank that is killed, throws or stops inside of each kind of collective: the others end with one line that names it.
+// A rank that is killed, throws or stops inside each kind of collective: the others end with one line that names it.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ using danling::ShardedModel;
 using danling::ShardOptions;
 using torch::Tensor;
 
-/// The gradient of the result meets `point` on its way back.
+/// Calls `point` in the backward pass.
 Tensor with_point(const Tensor& tensor, const Point& point) {
   const Tensor out = tensor * 1;
   out.register_hook([point](const Tensor&) { point(); });
@@ -36,7 +36,7 @@ Tensor with_point(const Tensor& tensor, const Point& point) {
 
 Tensor ones(std::vector<std::int64_t> sizes) { return at::ones(sizes).set_requires_grad(true); }
 
-/// Two steps of three layers in three units; `point` is met in the second one.
+/// Two steps of three layers in three units; the second step calls `point`.
 struct ShardedSteps {
   ShardOptions options = {};
   enum class At { before, forward, backward, update } where = At::before;

@@ -1,4 +1,4 @@
-// Groups of three processes in which one rank ends, many at once: they sleep most of the time.
+// Groups of three processes in which one rank ends; many run at once, since they mostly sleep.
 #pragma once
 
 #include <sys/mman.h>
@@ -35,7 +35,7 @@ class Point {
 
 struct FailureCase {
   std::string name;
-  /// Of each rank; the others communicate behind the point.
+  /// Runs on each rank; the other ranks communicate after the point.
   std::function<void(const Group& group, const Point& point)> run;
   std::vector<std::string> awaited;  ///< what the others say they waited for: one of these
   bool between_two = false;          ///< whether messages go from rank to rank
@@ -43,7 +43,7 @@ struct FailureCase {
 
 enum class Ending { killed, threw, stopped };
 
-/// Ports of the loopback address that nobody else is given while this lives.
+/// Ports of the loopback address that stay reserved for the lifetime of this object.
 class Ports {
  public:
   explicit Ports(std::size_t count) {
@@ -107,8 +107,8 @@ inline void stop_until(std::atomic<int>& ended) {
   kill(stopped, SIGSTOP);
 }
 
-/// Runs all cases at once, each in three processes of which one ends, and looks at what the others say. Every second
-/// case ends the first of `victims`, the others the second; where messages go from rank to rank it is each of both.
+/// Runs all cases at once, each in three processes of which one ends, and checks the errors of the others. Cases
+/// alternate between the two `victims`; if messages go from rank to rank, a case runs with each.
 inline void check_failures(const std::vector<FailureCase>& kinds, Ending ending, std::array<int, 2> victims) {
   using Clock = std::chrono::steady_clock;
   using namespace std::chrono_literals;
@@ -185,7 +185,7 @@ inline void check_failures(const std::vector<FailureCase>& kinds, Ending ending,
     const std::string name = danling::detail::concat("rank ", victim);
     CHECK(text.find(name) != text.npos);
     if (ending == Ending::threw) {
-      // Between two waits the next one finds that the group has ended. All ranks together say why a save failed.
+      // Between two waits, the next wait finds that the group has ended. All ranks report why a save failed.
       CHECK(text.find(name + ": ") != text.npos);
       CHECK(text.find("the disk is full") != text.npos);
       CHECK((text == name + ": the disk is full" || text.find(" an abort of ") != text.npos ||

@@ -44,7 +44,7 @@ void on_ranks(std::int64_t size, const std::function<void(const Group&)>& body) 
                      {.timeout = std::chrono::seconds(60), .host = {}});
 }
 
-/// A step of the rank equals the whole model's. Throws, since the assertions of the framework are for one thread.
+/// Checks that a step of the rank equals the whole model's. Throws, since Catch2's assertions are for one thread.
 void expect_step(const Group& group, const PipelinePlan& plan, const Make& make, const std::vector<Tensors>& inputs,
                  const Tensors& targets, int steps = 1, const Expected* known = nullptr) {
   const Expected expected = known != nullptr ? *known : whole(make, plan.stages, inputs, targets);
@@ -103,7 +103,7 @@ std::vector<PipelinePlan> plans(std::int64_t ranks, std::int64_t micro_batches) 
 
 TEST_CASE("PipelineSchedule: losses and gradients of all schedules are those of the whole model",
           "[parallel][pipeline]") {
-  // Of three and four ranks a number that all schedules take.
+  // With three and four ranks, a number of micro-batches that all schedules accept.
   const std::map<std::int64_t, std::vector<std::int64_t>> numbers = {
       {1, {1, 4, 6}}, {2, {1, 4, 6}}, {3, {6}}, {4, {4}}};
   for (const auto& [ranks, of_ranks] : numbers) {
@@ -212,7 +212,7 @@ TEST_CASE("PipelineSchedule: evaluation has the outputs and losses of the whole 
   });
 }
 
-/// y = x w in each stage, and what else a case says.
+/// y = x w in each stage, and the additions of a case.
 struct Product {
   at::Tensor weight;
   std::vector<PipelineStage> stages(
@@ -233,7 +233,7 @@ TEST_CASE("PipelineSchedule: unused activations, frozen stages and low precision
       if (plan.stages != 2) {
         continue;
       }
-      // Stage 0 gives three: used, unused with a gradient, bf16. Frozen: nothing of it needs a gradient.
+      // Stage 0 returns three tensors: used, unused with a gradient, bf16. If frozen, none needs a gradient.
       for (const bool frozen : {false, true}) {
         Product product{at::full({}, 2.0, at::kDouble).set_requires_grad(!(frozen && group.rank() == 0))};
         PipelineSchedule schedule(
@@ -343,7 +343,7 @@ TEST_CASE("PipelineSchedule: a stage that throws ends the others with its words"
   CHECK(texts[1] == "no such token\nat line 5");
   for (const std::size_t other : {0, 2}) {
     INFO("rank " << other << ": " << texts[other]);
-    // In a wait the abort ends it; between two messages the next one finds the group ended. Both have the words.
+    // The abort ends a wait; between two messages, the next message finds the group ended. Both texts name the error.
     CHECK(texts[other].find("rank 1: pipeline stage 1, forward of micro-batch 2: no such token") != std::string::npos);
   }
 }
@@ -400,7 +400,7 @@ TEST_CASE("PipelineSchedule: real processes", "[parallel][pipeline]") {
                           for (const char* const name : {"1F1B", "Interleaved1F1B", "ZBVZeroBubble"}) {
                             const auto plan =
                                 parallel::pipeline_schedule(name, 2, name == std::string("1F1B") ? 1 : 2, 4);
-                            // Of a megabyte and a half: more than sockets hold.
+                            // Messages of 1.5 MB, more than sockets buffer.
                             std::vector<std::int64_t> counts = {32'000, 32'000, 32'000, 100};
                             expect_step(group, plan, mlp, rows(counts), first_of(rows(counts, 200)), 2);
                           }

@@ -75,7 +75,7 @@ Gradients gradients_of(const Forward& forward, const Tensors& parameters, const 
   return out;
 }
 
-/// The same gradients; the number of products of each part.
+/// Checks that split passes give the same gradients, and the number of products of each part.
 void check_split(const Forward& forward, const Tensors& parameters, const Tensors& values, int input_products,
                  int weight_products) {
   const Gradients plain = gradients_of(forward, parameters, values, false);

@@ -51,7 +51,7 @@ inline Layers mlp(std::int64_t stages) {
   return out;
 }
 
-/// Tokens and a mask come in; hidden values, the mask and a running sum that gets no gradient go from stage to stage.
+/// The input is tokens and a mask. Stages pass hidden values, the mask and a running sum without a gradient.
 inline Layers transformer(std::int64_t stages) {
   using namespace torch::nn;
   Layers out;
@@ -85,7 +85,7 @@ inline Layers transformer(std::int64_t stages) {
   return out;
 }
 
-/// What one process computes: losses by micro-batch, and gradients by parameter of all stages in order.
+/// The results of one process: losses by micro-batch, and gradients by parameter of all stages in order.
 struct Expected {
   Tensors losses;
   std::vector<Tensors> gradients;  ///< by stage

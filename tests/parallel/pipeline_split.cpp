@@ -191,7 +191,7 @@ TEST_CASE("build_part: a model that builds its parts", "[parallel][pipeline]") {
   const PipelinePart last = parallel::build_part(model, 1, 2, {"body"}, ParallelContext());
   CHECK(last.module == model);
   CHECK(last.forward({x})[0].equal(model->tail(x)));
-  // Without names and interface a stage is the model.
+  // Without names and without the interface, the stage is the whole model.
   const torch::nn::Linear plain(4, 4);
   CHECK(parallel::build_part(plain.ptr(), 0, 1, {}, ParallelContext()).module == plain.ptr());
 }

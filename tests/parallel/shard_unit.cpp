@@ -1,4 +1,4 @@
-// Memory of a unit's whole parameters: there while the unit is whole, an error after it.
+// Memory of a unit's whole parameters: valid while the unit is whole; later reads throw.
 #include <parallel/shard_unit.hpp>
 
 #include <ATen/core/grad_mode.h>

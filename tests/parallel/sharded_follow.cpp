@@ -26,7 +26,7 @@ using danling_test::expect;
 using danling_test::run_ranks;
 using torch::Tensor;
 
-/// Memory that nobody wrote reads as NaN while it lives.
+/// Fills uninitialised memory with NaN for its lifetime.
 struct PoisonedMemory {
   PoisonedMemory() {
     at::globalContext().setDeterministicAlgorithms(true, false);
@@ -69,7 +69,7 @@ void backward_of(FollowNet& net, int rank, std::int64_t pass) {
   net->forward(input_of(rank, pass), rank == 0).square().sum().backward();
 }
 
-/// A window of passes; `batches` has the number of those that each rank has a batch for.
+/// A window of passes; `batches` has the number of batches of each rank.
 void train_window(const Group& world, ShardedModel& sharded, FollowNet& net, const std::vector<int>& batches,
                   bool sync_each) {
   const int own = batches[static_cast<std::size_t>(world.rank())];
@@ -166,8 +166,8 @@ TEST_CASE("ShardedModel: ranks without a batch follow, in every layout of replic
       run_ranks(4,
                 [&](const Group& world) {
                   const PoisonedMemory poisoned;
-                  // With units or without, and summed each time or once: in turn, so that each of these four
-                  // meets each two of the other choices.
+                  // Units and the time of the sum alternate, so that each of their four combinations meets each
+                  // pair of the other choices.
                   std::size_t turn = 0;
                   for (const int replicas : {1, 2, 4}) {
                     const danling::ParallelContext context(

@@ -27,7 +27,7 @@ using danling_test::expect;
 using danling_test::run_ranks;
 using torch::Tensor;
 
-/// A module of LibTorch's or the test's, and what it computes of a batch.
+/// A module of LibTorch or of the test, and its function of a batch.
 struct Case {
   std::string name;
   std::function<std::shared_ptr<torch::nn::Module>()> make;
@@ -100,7 +100,7 @@ std::vector<Case> cases() {
   };
 }
 
-/// Of a rank's batch, as the test's loss.
+/// The backward pass of the test's loss, for the batch of `seed`.
 void backward(const Tensor& out, std::int64_t seed) { (out * randn(out.sizes().vec(), seed + 100)).sum().backward(); }
 
 std::string compare(const Case& tested, const Group& group, ShardOptions options, bool by_unit, int passes,

@@ -15,7 +15,7 @@ using Options = VocabParallelCrossEntropyOptions;
 using Reduction = torch::nn::CrossEntropyLossOptions::reduction_t;
 using danling_test::error_of;
 
-/// Loss and gradient of a rank's slice are those of the whole.
+/// Checks that loss and gradient of a rank's slice equal those of all logits.
 void compare(const Group& group, const Tensor& logits, const Tensor& target, const Options& options,
              const std::string& what) {
   const std::int64_t dim = logits.dim() > 1 ? 1 : 0;

@@ -15,7 +15,7 @@ using danling::DataError;
 using danling::StateError;
 using danling_test::error_of;
 
-/// Each rank's, known to all.
+/// The tensor of a rank, which every rank can compute.
 Tensor addend(int rank, std::vector<std::int64_t> sizes) { return randn(std::move(sizes), 10 + rank); }
 Tensor total(int ranks, const std::vector<std::int64_t>& sizes) {
   Tensor out = at::zeros(sizes, at::kDouble);

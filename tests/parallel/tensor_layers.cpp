@@ -36,7 +36,7 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-/// The same of LibTorch's layers.
+/// As above, of LibTorch's layers.
 struct WholeMlpImpl : torch::nn::Module {
   WholeMlpImpl(std::int64_t in, std::int64_t hidden, std::int64_t out, bool bias = true) {
     up = register_module("up", Linear(torch::nn::LinearOptions(in, hidden).bias(bias)));
@@ -260,7 +260,7 @@ std::string dropout_text(const Group& group, bool recompute) {
   const Tensor out = recompute ? danling::nn::recompute(forward, ones) : forward(ones);
   const Tensor first = mask.detach().clone();
   const Tensor shared = outside(at::ones({64}, at::kDouble));
-  // Resumed: the default generator is all that a checkpoint has.
+  // After a resume, which restores only the default generator.
   auto generator = at::detail::getDefaultCPUGenerator();
   const Tensor state = generator.get_state();
   const Tensor next = inside(ones).detach();

@@ -107,7 +107,7 @@ void train(const ParallelContext& context, const Gpt& initial, const Setting& of
   whole->to(of.dtype);
   sliced->to(of.dtype);  // the slices keep their styles
   sliced->recompute = of.recompute;
-  // A bias of keys has a gradient of rounding errors alone, which AdamW would make steps of in float32.
+  // The gradient of a bias of keys is only rounding error, which AdamW in float32 would scale to whole steps.
   torch::optim::AdamW ours(sliced->parameters(), torch::optim::AdamWOptions(1e-2)),
       theirs(whole->parameters(), torch::optim::AdamWOptions(1e-2));
   torch::optim::SGD ours_sgd(sliced->parameters(), 0.1), theirs_sgd(whole->parameters(), 0.1);
@@ -244,7 +244,7 @@ TEST_CASE("parallelize_module: whole inputs and outputs, columns of an embedding
       sliced.to(at::kDouble);
       whole.to(at::kDouble);
       parallelize_module(sliced, context, plan);
-      // The whole from its slices.
+      // Joins the slices to whole parameters.
       for (auto& item : whole.named_parameters()) {
         const Tensor& mine = sliced.named_parameters()[item.key()];
         const auto slices = slices_of(mine);

@@ -1,4 +1,4 @@
-// Ranks of a tensor axis as threads, and tensors that all of them know.
+// Ranks of a tensor axis as threads, and tensors that every rank can compute.
 #pragma once
 
 #include <cstdint>

@@ -284,7 +284,7 @@ TEST_CASE("launch: 64 workers start, meet nobody else's descriptors, and end", "
   Launched launched({"-n", "64", "--", DANLING_LAUNCH_WORKER, "descriptors"});
   REQUIRE(direct.wait() == 0);
   REQUIRE(launched.wait() == 0);
-  // What this test's own parent left open is passed on; the first worker has nothing else.
+  // Workers inherit the descriptors that the parent of this test left open; the first worker has only these.
   const auto first = lines_of(direct.out());
   CHECK(lines_of(launched.out()).size() == 64 * first.size());
   for (const auto& line : first) {

@@ -1,4 +1,4 @@
-// What a run has on disk in the end when the disk failed it for a while.
+// The files of a run at its end, after the disk failed for some saves.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -119,7 +119,7 @@ TEST_CASE("ddp: a rank that calls SyncBatchNorm less often ends all ranks with w
                            ContainsSubstring("rank 0"));
 }
 
-/// What each of three processes throws, of which the last has ended its pass when the fifth micro-batch begins.
+/// Returns the error of each of three processes. The last has ended its pass when the fifth micro-batch begins.
 std::vector<std::string> errors_in_last_batch(const std::function<void(TinyRunner& self, int rank)>& in_last_batch) {
   return danling_test::run_ranks(3, [&](const dl::Group& group) {
     const Folder folder;

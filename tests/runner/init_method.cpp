@@ -109,7 +109,7 @@ TEST_CASE("init_method: processes without MASTER_ADDR meet at the address of the
   danling_test::check_ranks(texts, "2 ranks, ddp, step 4");  // 25 records each in batches of 8
 }
 
-/// What `dl::run` prints and returns in a rank of two.
+/// Returns the output and the status of `dl::run` in one of two ranks.
 template <class Runner>
 std::string run_as(int rank, int port, const Folder& folder, const std::string& seconds,
                    const std::string& console = "false", bool by_option = false) {

@@ -1,4 +1,4 @@
-// What a batch leaves behind whose update was skipped: nothing, also not in the statistics of batch normalization.
+// A batch whose update is skipped changes nothing, also not the statistics of batch normalization.
 #include "fixture.hpp"
 
 namespace runner_test {

@@ -101,7 +101,7 @@ inline void check_odd(const Odd& odd) {
   }
 }
 
-/// What `read` finds in a runner after 40 batches that a program pushes, with recorded steps or without.
+/// Returns the result of `read` for a runner after 40 batches that a program pushes, with or without recorded steps.
 template <class Runner, class BatchOf, class Read>
 auto after_pushed(bool recorded, const BatchOf& batch_of, const Read& read) {
   const EagerToRecord schedule;

@@ -1,4 +1,4 @@
-// What a run shows on a terminal, to a pipe, and with `quiet`.
+// Output of a run on a terminal, to a pipe, and with `quiet`.
 #include <sys/stat.h>
 
 #include <set>
@@ -72,7 +72,7 @@ std::string bytes_on_terminal(const std::function<void()>& run) {
   return out;
 }
 
-/// What a person sees after each drawing, and at the end.
+/// Returns the lines on the screen after each drawing and at the end.
 std::vector<Lines> frames_of(const std::string& bytes) {
   static const std::string end_of_drawing = "\x1b[?7h";
   std::vector<Lines> out;

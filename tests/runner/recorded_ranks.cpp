@@ -97,7 +97,7 @@ TEST_CASE("compile: ddp, parameters that are frozen and thawed between updates",
   compare_ranks<FreezingRunner>({"frozen", [](TinyConfig& config) { config.epochs = 12; }});
 }
 
-/// What steps of two processes give for a reason.
+/// Returns, for each of two processes, the reason why its steps are not recorded.
 template <class Base>
 std::vector<std::string> refusals_of(const std::function<void(TinyConfig&)>& set) {
   return danling_test::run_ranks(2, [&](const dl::Group& group) {

@@ -10,7 +10,7 @@
 namespace runner_test {
 namespace {
 
-/// What a run of one epoch with a line for each step prints.
+/// Returns the output of a run of one epoch with a line for each step.
 std::string printed_run(const Folder& folder, const std::vector<std::string>& more, int expected,
                         const std::function<void(TinyRunner&)>& prepare = {}) {
   std::vector<std::string> words = {

@@ -1,4 +1,4 @@
-// What the ranks of a run must have alike when it begins: draws of the constructor, weights, the step.
+// Ranks begin a run alike: equal draws of the constructor, equal weights, the same step.
 #include <unistd.h>
 
 #include <chrono>

@@ -12,7 +12,7 @@ namespace runner_test {
 namespace {
 namespace sinks {
 
-/// What it was given, as text; lives longer than the runner.
+/// The calls of a sink, as text; outlives the runner.
 struct Given {
   std::mutex mutex;
   std::vector<std::string> lines;

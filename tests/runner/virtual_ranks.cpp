@@ -31,7 +31,8 @@ class ShardedRunner : public DdpRunner<> {
   ~ShardedRunner() override { close(); }
 };
 
-/// What must not depend on the processes: weights, buffers, metrics without times, results without their date.
+/// Returns the outputs that must not depend on the processes: weights, buffers, metrics without times, results without
+/// their date.
 std::string bits_of(const fs::path& dir) {
   std::string out =
       dl::detail::concat(std::hash<std::string>()(read_file(dir / "checkpoints" / "model.safetensors")), "\n");

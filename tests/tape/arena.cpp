@@ -13,7 +13,7 @@ bool live_together(const Lifetime& a, const Lifetime& b) { return a.first <= b.l
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// By the definition: no byte of two results that live together, all aligned, all inside.
+/// Checks the definition: results that live together share no byte; all are aligned and inside the arena.
 void check_places(const std::vector<Lifetime>& lifetimes) {
   const Places places = tape::place(lifetimes);
   REQUIRE(places.offsets.size() == lifetimes.size());
@@ -30,7 +30,7 @@ void check_places(const std::vector<Lifetime>& lifetimes) {
   }
   CHECK(overlaps == 0);
   CHECK(places.bytes == end);
-  // Never less than lives at one time, never more than all together.
+  // At least the bytes that live at one time, at most all bytes.
   std::size_t sum = 0;
   std::size_t most = 0;
   for (const Lifetime& a : lifetimes) {

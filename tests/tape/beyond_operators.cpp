@@ -1,4 +1,4 @@
-// Steps that work outside of LibTorch's operators, and tensors that a recording cannot represent.
+// Steps that compute outside LibTorch's operators, and tensors that a recording cannot represent.
 #include <tape/steps.hpp>
 
 namespace {

@@ -45,7 +45,7 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float tiny = std::numeric_limits<float>::denorm_min();
 
-/// Normal numbers, every second one special. With one nan: which of two a product returns is the compiler's choice.
+/// Normal numbers, every second one special. Only one nan: the compiler decides which of two a product returns.
 at::Tensor specials(std::int64_t n, std::uint64_t seed, bool with_nan = true) {
   at::Tensor out = random({n}, seed) * 3;
   const std::vector<float> special = {

@@ -1,4 +1,4 @@
-// Operators that do what few operators do: check something, return memory of their own; views that few steps take.
+// Unusual operators: they check something or return their own memory; unusual views.
 #include <ATen/ops/_assert_async.h>
 #include <torch/library.h>
 
@@ -7,7 +7,7 @@
 namespace {
 using namespace tape_test;
 
-/// Of an operator that returns the same tensor in each call.
+/// The result of an operator that returns the same tensor in each call.
 at::Tensor& kept() {
   static at::Tensor tensor = torch::zeros({3, 4});
   return tensor;

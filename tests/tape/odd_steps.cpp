@@ -1,4 +1,4 @@
-// Steps that do what few steps do: change shapes in place, keep uninitialised memory, use memory of their own.
+// Unusual steps: they change shapes in place, keep uninitialised memory, or use their own memory.
 #include <tape/steps.hpp>
 
 namespace {
@@ -110,7 +110,7 @@ TEST_CASE("Tape: rows that indices of whole numbers choose", "[tape]") {
   check_replays(subject);
 }
 
-// A pointer into memory of the program is none into memory that lives on.
+// An address of the program's memory may be valid during the step only.
 TEST_CASE("Tape: memory of the program that is made anew with the same content is not read after the step", "[tape]") {
   Subject subject = small([](const at::Tensor&, const at::Tensor& x) { return x.sum(); });
   subject.step = [weight = subject.held[0]](const Tensors& batch, StepObserver* observer) -> Tensors {
@@ -162,7 +162,7 @@ TEST_CASE("Tape: a parameter that nobody has named gets its gradient in each rep
     replayed->replay(subject.batch(seed));
     CHECK(tape::same_bits(hidden.grad(), subject.held[0] * subject.batch(seed)[0]));  // of the sum of products
   }
-  // Without a gradient it is like any tensor of the program.
+  // Detached, it is a tensor of the program like any other.
   check_replays(
       small([hidden](const at::Tensor& weight, const at::Tensor& x) { return (weight * hidden.detach() * x).sum(); }));
 }
@@ -171,7 +171,7 @@ TEST_CASE("Recorder: a gradient of the batch is no part of a recording", "[tape]
   Subject subject = small([](const at::Tensor& weight, const at::Tensor& x) { return (weight * x).sum(); });
   subject.batch = [](std::uint64_t seed) -> Tensors { return {random({3, 4}, seed).set_requires_grad(true)}; };
   CHECK(why_not(subject) == "a tensor Float [3, 4] of the batch gets a gradient");
-  // That of a tensor of the step is one.
+  // The gradient of a tensor of the step is one.
   check_replays(small([](const at::Tensor& weight, const at::Tensor& x) {
     const at::Tensor leaf = x.detach().set_requires_grad(true);
     const at::Tensor slope = torch::autograd::grad({(weight.detach() * leaf).square().sum()}, {leaf})[0];

@@ -1,4 +1,4 @@
-// What a replay hands out, and whom it calls.
+// The outputs of a replay, and the host functions that it calls.
 #include <tape/steps.hpp>
 
 namespace {

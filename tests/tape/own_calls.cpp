@@ -1,4 +1,4 @@
-// Calls that a tape computes by kernels of danling: masks, softmax, and the conditions under which it does.
+// Calls that a tape computes with danling's kernels (masks, softmax), and the conditions for this.
 #include <cmath>
 #include <limits>
 
@@ -22,7 +22,7 @@ class Bound {
     return *this;
   }
   Bound& result(const at::Tensor& tensor) { return add(call_.results, tensor); }
-  /// Whether danling has a kernel, which then has run.
+  /// Runs danling's kernel; returns false if there is none.
   bool run() const {
     const c10::NoGradGuard no_grad;
     const tape::Kernel kernel = tape::own_kernel({call_, tensors_});
@@ -137,7 +137,7 @@ at::Tensor logits(std::int64_t rows, std::int64_t classes, std::uint64_t seed, i
   return out;
 }
 
-/// The same bits, with any nan for a nan: which one an operation on two of them returns is the compiler's choice.
+/// Returns whether bits are equal, with all nans equal: the compiler decides which of two nans an operation returns.
 bool same_numbers(const at::Tensor& a, const at::Tensor& b) {
   const auto with_one_nan = [](const at::Tensor& x) {
     return torch::where(x.isnan(), std::numeric_limits<float>::quiet_NaN(), x).to(at::kFloat);

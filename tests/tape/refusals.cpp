@@ -118,7 +118,7 @@ TEST_CASE("reconcile: numbers that change from step to step", "[tape]") {
   CHECK(why_not(small([=](const at::Tensor& weight, const at::Tensor& x) {
           return (weight * x).narrow(0, ++*count, 1).sum();
         })) == "the number start of aten::slice.Tensor, after weight was read changes from step to step: 1, then 2");
-  // The same numbers in each step are no reason.
+  // Numbers that are equal in each step do not prevent a recording.
   check_replays(small([](const at::Tensor& weight, const at::Tensor& x) {
     return (weight * x * torch::tensor(std::vector<float>{1, 2, 3, 4}) * torch::tensor({1.0F, 2.0F, 3.0F, 4.0F}))
                    .sum() *

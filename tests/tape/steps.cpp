@@ -43,7 +43,7 @@ TEST_CASE("Tape: replays of changes in place", "[tape]") {
     y += y.mean();
     return y.square().sum();
   }));
-  // Of the batch and of a parameter: both stay changed.
+  // Changes the batch and a parameter; both stay changed.
   check_replays(small([](const at::Tensor& weight, const at::Tensor& x) {
     {
       const torch::NoGradGuard no_grad;

@@ -25,7 +25,7 @@ using danling_test::error_of;
 using tape::StepObserver;
 using tape::Tensors;
 
-/// The same for the same seed. The default generator stays as it is.
+/// Draws that depend on the seed only; the default generator does not change.
 inline at::Generator seeded(std::uint64_t seed) { return at::detail::createCPUGenerator(seed); }
 inline at::Tensor random(std::vector<std::int64_t> sizes, std::uint64_t seed, at::ScalarType dtype = at::kFloat) {
   return torch::randn(sizes, seeded(seed), torch::dtype(dtype));
@@ -86,7 +86,7 @@ struct Subject {
       held[i].mutable_grad() = gradients[i];
     }
   }
-  /// As they are before a step.
+  /// Sets gradients to their state before a step.
   void reset_gradients(std::uint64_t seed) const {
     for (const at::Tensor& tensor : held) {
       tensor.mutable_grad() = accumulates && tensor.requires_grad()
@@ -113,7 +113,7 @@ inline tape::Recording record(const Subject& subject, std::uint64_t seed) {
   return recorder.finish(out);
 }
 
-/// Records two steps. @return why they make no tape; empty: they do
+/// Records two steps. @return the reason why they make no tape, or an empty text
 inline std::string why_not(const Subject& subject) {
   const tape::Recording first = record(subject, 1);
   tape::Recording second = record(subject, 2);
@@ -128,7 +128,7 @@ inline std::unique_ptr<tape::Tape> make_tape(const Subject& subject,
   return std::make_unique<tape::Tape>(std::move(second), std::move(arena));
 }
 
-/// All that a step leaves behind.
+/// All tensors that a step returns or changes.
 struct Outcome {
   Tensors outputs, gradients, held, batch;
   at::Tensor random;
@@ -156,7 +156,7 @@ inline void check_same(const Outcome& actual, const Outcome& expected) {
   CHECK(tape::same_bits(actual.random, expected.random));
 }
 
-/// The eager step with the batch of `seed`; afterwards all is as it was before it, but for the batch.
+/// Runs the eager step with the batch of `seed`, and restores everything but the batch.
 inline Outcome eager_outcome(const Subject& subject, std::uint64_t seed) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = generator.get_state();
@@ -173,7 +173,7 @@ inline Outcome eager_outcome(const Subject& subject, std::uint64_t seed) {
   return out;
 }
 
-/// Replays as many steps, each with another batch and other parameters.
+/// Replays `steps` steps, each with another batch and other parameters.
 inline void check_replays(const Subject& subject, tape::Tape& replayed, int count = 6) {
   for (int i = 0; i < count; ++i) {
     CAPTURE(i);
@@ -209,7 +209,7 @@ inline std::function<Tensors(const Tensors&, StepObserver*)> classifying(
   };
 }
 
-/// Of a module that takes inputs of `sizes` and returns scores of `classes`.
+/// A step of a module that takes inputs of `sizes` and returns scores of `classes`.
 template <class Module>
 Subject classifier(Module module, std::vector<std::int64_t> sizes, std::int64_t classes = 5,
                    at::ScalarType dtype = at::kFloat) {
@@ -222,7 +222,7 @@ Subject classifier(Module module, std::vector<std::int64_t> sizes, std::int64_t 
   return out;
 }
 
-/// Of a function of one parameter [3, 4] and a batch [3, 4].
+/// A step of a function of one parameter [3, 4] and a batch [3, 4].
 inline Subject small(std::function<at::Tensor(const at::Tensor& weight, const at::Tensor& x)> loss) {
   Subject out;
   const at::Tensor weight = random({3, 4}, 99).set_requires_grad(true);

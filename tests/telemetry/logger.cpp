@@ -47,7 +47,7 @@ TEST_CASE("Logger: a line of the file has time, level and the text as it is", "[
   CHECK(std::regex_match(danling_test::read_file(dir / "run.log"), expected));
 }
 
-/// What a logger of these options writes to standard output, standard error, its file and the program's sink.
+/// The texts that a logger with `options` writes to standard output, standard error, its file and the program's sink.
 struct Written {
   explicit Written(danling::LoggerOptions options) {
     const TempDir dir;

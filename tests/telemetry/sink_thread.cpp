@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// What a sink was given, as text.
+/// A sink that keeps its calls as text.
 class Kept : public dl::Sink {
  public:
   std::string name() const override { return "kept"; }

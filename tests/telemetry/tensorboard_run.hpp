@@ -79,7 +79,7 @@ inline std::vector<fs::path> event_files(const fs::path& directory) {
   return out;
 }
 
-// What TensorBoard reads, or nothing where there is none. `before`: an earlier state of the run.
+// Returns the JSON that TensorBoard reads, or null without TensorBoard. `before`: an earlier state of the run.
 inline nlohmann::json read_with_tensorboard(const fs::path& run, const TempDir& dir, const std::string& before = "") {
   if (danling_test::python_with_torch().empty() || !danling_test::PythonServer::instance().can_import("tensorboard")) {
     WARN("skipped: no Python with torch and tensorboard; set DANLING_PYTHON");

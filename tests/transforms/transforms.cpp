@@ -66,7 +66,7 @@ Batch batch_of_records(const std::vector<std::int64_t>& records) {
   return {.input = at::cat(images)};
 }
 
-/// What each record becomes.
+/// Returns each record after the transform, by index.
 template <class T>
 std::map<std::int64_t, at::Tensor> augmented(const T& transform,
                                              const std::vector<std::vector<std::int64_t>>& batches) {

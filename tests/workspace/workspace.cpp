@@ -103,7 +103,7 @@ TEST_CASE("Workspace: a move that a crash cut short is completed into one attemp
   danling_test::write_file(first.checkpoint_dir() / "latest.pth", "weights");
   danling_test::write_file(first.metrics_file(), "{}\n");
   first.close();
-  // What a kill between two renamings leaves.
+  // The state of the directory after a kill between two renamings.
   fs::create_directories(first.dir() / "attempts/.moving");
   fs::rename(first.checkpoint_dir(), first.dir() / "attempts/.moving/checkpoints");
 

@@ -37,7 +37,7 @@ class FileErrors {
     raise_(danling::detail::concat("[", where_, "] ", parts...));
     __builtin_unreachable();
   }
-  /// Throws `[where] expected to <what> '<path>', got errno 28 (No space left on device)`.
+  /// Throws ``[where] expected to <what> '<path>', got errno 28 (No space left on device)``.
   [[noreturn]] void fail_system(std::string_view what, const std::filesystem::path& path, int error) const;
 
  private:
@@ -55,7 +55,8 @@ FileErrors write_errors();  ///< CheckpointError with `checkpoint.write`
 /// read at a time.
 class InputFile {
  public:
-  /// Throws `[where] expected a readable file, got '<path>': <reason>` if it cannot be opened or is not a regular file.
+  /// Throws ``[where] expected a readable file, got '<path>': <reason>`` if it cannot be opened or is not a regular
+  /// file.
   explicit InputFile(std::filesystem::path path, FileErrors errors = read_errors());
   /// Opens the `length` bytes of the file from `offset` on as if they were a file. Throws also if the file is shorter.
   InputFile(std::filesystem::path path, std::uint64_t offset, std::uint64_t length);
