@@ -66,22 +66,22 @@ TEST_CASE("danling ckpt ls: one line per checkpoint of a directory, links known 
   const auto size = std::filesystem::file_size(directory / "latest.pth");
   const auto model_size = std::filesystem::file_size(directory / "model.pth");
   const std::uint64_t weights_size = std::filesystem::file_size(directory / "model.safetensors");
-  const auto kilobytes = [](std::uintmax_t bytes) { return danling::to_fixed(static_cast<double>(bytes) / 1000, 1); };
+  const auto kibibytes = [](std::uintmax_t bytes) { return danling::to_fixed(static_cast<double>(bytes) / 1024, 1); };
 
   const auto result = run_danling({"ckpt", "ls", directory.path().string()});
   CHECK(result.err == "");
   CHECK(result.code == 0);
   CHECK(result.out ==
-        "name               kind       size    age  epoch  step  same file as\n"
+        "name               kind        size    age  epoch  step  same file as\n"
         "best.pth           run      " +
-            kilobytes(size) + " kB    3 h      3   120\n" + "latest.pth         run      " + kilobytes(size) +
-            " kB    3 h      3   120  best.pth\n" + "model.pth          model    " + kilobytes(model_size) +
-            " kB  5 min\n"
+            kibibytes(size) + " KiB    3 h      3   120\n" + "latest.pth         run      " + kibibytes(size) +
+            " KiB    3 h      3   120  best.pth\n" + "model.pth          model    " + kibibytes(model_size) +
+            " KiB  5 min\n"
             "model.safetensors  weights   " +
             danling::to_text(weights_size) +
             " B    2 d\n"
             "4 names, " +
-            kilobytes(size + model_size + weights_size) + " kB on disk\n");
+            kibibytes(size + model_size + weights_size) + " KiB on disk\n");
 
   danling_test::write_file(directory / "torn.pth", "PK");
   const auto torn = run_danling({"ckpt", "ls", "--json", directory.path().string()});
@@ -131,7 +131,7 @@ TEST_CASE("danling ckpt show: the tree with values, sharing, statistics and tota
   danling::save_file(state, directory / "a.pth");
   const std::string path = (directory / "a.pth").string();
   const std::string head = path + ": PyTorch archive of danling, " +
-                           danling::to_fixed(static_cast<double>(std::filesystem::file_size(path)) / 1000, 1) + " kB\n";
+                           danling::to_fixed(static_cast<double>(std::filesystem::file_size(path)) / 1024, 1) + " KiB\n";
   const auto plain = run_danling({"ckpt", "show", path});
   CHECK(plain.code == 0);
   CHECK(plain.out == head +

@@ -14,7 +14,7 @@ std::string names_of_metrics(const MetricsBase& measured) {
 }
 
 struct ShortNameRunner : TorchRunner {
-  explicit ShortNameRunner(const RunnerConfig& config) : TorchRunner(config) {
+  explicit ShortNameRunner(const runner_test::TinyConfig& config) : TorchRunner(config) {
     metrics = accuracy_metrics(2);
     train_metrics = metrics::accuracy_metrics(2);  // before `::` a compiler finds the namespace, not the member
   }
