@@ -77,7 +77,7 @@ TEST_CASE("danling ckpt ls: one line per checkpoint of a directory, links known 
             kibibytes(size) + " KiB    3 h      3   120\n" + "latest.pth         run      " + kibibytes(size) +
             " KiB    3 h      3   120  best.pth\n" + "model.pth          model    " + kibibytes(model_size) +
             " KiB  5 min\n"
-            "model.safetensors  weights   " +
+            "model.safetensors  weights    " +
             danling::to_text(weights_size) +
             " B    2 d\n"
             "4 names, " +
@@ -131,7 +131,8 @@ TEST_CASE("danling ckpt show: the tree with values, sharing, statistics and tota
   danling::save_file(state, directory / "a.pth");
   const std::string path = (directory / "a.pth").string();
   const std::string head = path + ": PyTorch archive of danling, " +
-                           danling::to_fixed(static_cast<double>(std::filesystem::file_size(path)) / 1024, 1) + " KiB\n";
+                           danling::to_fixed(static_cast<double>(std::filesystem::file_size(path)) / 1024, 1) +
+                           " KiB\n";
   const auto plain = run_danling({"ckpt", "show", path});
   CHECK(plain.code == 0);
   CHECK(plain.out == head +
