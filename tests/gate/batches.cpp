@@ -21,7 +21,7 @@ struct Clouds {
 };
 
 struct Right : dl::BatchMetric<Cloud> {
-  bool higher_better() const override { return true; }  // the name that older commits have too
+  bool higher_better() const override { return true; }
   dl::MetricValue compute(const Cloud& batch) override { return batch.prediction.argmax(1).eq(batch.target); }
 };
 struct Entropy : dl::Loss<Cloud> {

@@ -27,35 +27,18 @@ std::int64_t batch_size(const Boxes& batch) { return batch.images; }
 
 /// One value per image.
 struct Overlap : BatchMetric<Boxes> {
-  bool higher_is_better() const override { return true; }
+  bool higher_better() const override { return true; }
   MetricValue compute(const Boxes& batch) override { return batch.overlap; }
 };
 
 /// One value for the batch.
 struct Misses : BatchMetric<Boxes> {
-  bool higher_is_better() const override { return false; }
-  MetricValue compute(const Boxes& batch) override { return batch.overlap.lt(0.5).to(at::kDouble).mean(); }
-};
-
-/// With the name of 0.1.0's previews.
-struct OldName : BatchMetric<Boxes> {
   bool higher_better() const override { return false; }
-  MetricValue compute(const Boxes& batch) override { return batch.overlap; }
-};
-
-struct Undirected : BatchMetric<Boxes> {
-  MetricValue compute(const Boxes& batch) override { return batch.overlap; }
+  MetricValue compute(const Boxes& batch) override { return batch.overlap.lt(0.5).to(at::kDouble).mean(); }
 };
 
 Boxes boxes(const std::vector<double>& overlap) {
   return {at::tensor(overlap, at::kDouble), static_cast<std::int64_t>(overlap.size())};
-}
-
-TEST_CASE("BatchMetric: the deprecated higher_better() can be overridden instead of higher_is_better()", "[metrics]") {
-  CHECK(DatasetMetric<Boxes>(std::make_shared<OldName>()).higher_is_better() == false);
-  CHECK(error_of<MetricError>([] { DatasetMetric<Boxes>(std::make_shared<Undirected>()).higher_is_better(); }) ==
-        "[batch_metric.higher_is_better] expected an override of higher_is_better() in the class of the metric, got "
-        "none");
 }
 
 TEST_CASE("DatasetMetric: resets, updates and evaluates over values per sample and per batch", "[metrics]") {

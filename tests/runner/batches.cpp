@@ -139,7 +139,7 @@ TEST_CASE("TorchRunner: training uses tensors that a dataset created during infe
 
 TEST_CASE("BasicTorchRunner: metrics and a criterion over the batch receive the batch", "[runner]") {
   struct Hits : dl::BatchMetric<ViewsBatch> {
-    bool higher_is_better() const override { return true; }
+    bool higher_better() const override { return true; }
     dl::MetricValue compute(const ViewsBatch& batch) override {
       return batch.prediction.argmax(1).eq(batch.target).to(torch::kFloat);
     }

@@ -216,7 +216,7 @@ TEST_CASE("Checkpointable: meters, metrics and losses continue with their averag
 
 TEST_CASE("Checkpointable: metrics of batches continue with their averages", "[runner]") {
   struct Largest : dl::BatchMetric<dl::Batch> {
-    bool higher_is_better() const override { return true; }
+    bool higher_better() const override { return true; }
     dl::MetricValue compute(const dl::Batch& batch) override { return batch.input.amax(1); }
   };
   const dl::Batch first{.input = torch::tensor({{1.0, 2.0}, {5.0, 3.0}})};

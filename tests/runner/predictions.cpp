@@ -137,7 +137,7 @@ TEST_CASE("BasicTorchRunner: losses and metrics over the batch receive the typed
     }
   };
   struct Models : dl::BatchMetric<WithAnswer> {
-    bool higher_is_better() const override { return true; }
+    bool higher_better() const override { return true; }
     dl::MetricValue compute(const WithAnswer& batch) override {
       return static_cast<double>(batch.model->named_parameters().size());
     }

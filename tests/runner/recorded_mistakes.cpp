@@ -151,7 +151,7 @@ template <class B>
 std::shared_ptr<dl::BatchMetric<B>> batch_metric(at::Tensor (*function)(const B&)) {
   struct Metric : dl::BatchMetric<B> {
     explicit Metric(at::Tensor (*given)(const B&)) : function(given) {}
-    bool higher_is_better() const override { return false; }
+    bool higher_better() const override { return false; }
     dl::MetricValue compute(const B& batch) override { return function(batch); }
     at::Tensor (*function)(const B&);
   };

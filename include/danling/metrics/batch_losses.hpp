@@ -31,8 +31,7 @@ class Loss : public BatchMetric<B> {
   virtual std::optional<std::int64_t> normalizer(const at::Tensor&) const { return std::nullopt; }
   /// The target value that the loss ignores, if it has one.
   virtual std::optional<std::int64_t> ignore_index() const { return std::nullopt; }
-  bool higher_is_better() const final { return false; }
-  [[deprecated("use higher_is_better")]] bool higher_better() const final { return false; }
+  bool higher_better() const final { return false; }
 };
 
 namespace detail {

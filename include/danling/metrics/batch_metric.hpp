@@ -44,17 +44,8 @@ class BatchMetric {
  public:
   virtual ~BatchMetric() = default;
 
-  /// Returns true if a higher value is better. Override it. @throws MetricError without an override
-  virtual bool higher_is_better() const {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    return higher_better();  // of a class that overrides the old name
-#pragma GCC diagnostic pop
-  }
-  [[deprecated("use higher_is_better")]] virtual bool higher_better() const {
-    detail::fail<MetricError>("batch_metric.higher_is_better",
-                              "expected an override of higher_is_better() in the class of the metric, got none");
-  }
+  /// Returns true if a higher value is better.
+  virtual bool higher_better() const = 0;
 
   /// Returns a tensor of one value per sample, one value for the batch (weighted by the number of samples), or a sum
   /// with its item count. Called once per batch, without gradient recording unless it is a Loss. Should not wait for
@@ -87,7 +78,7 @@ class DatasetMetric : public AverageMeter {
   /// The average; of all ranks after `synchronize`. Waits for the device.
   double eval() const { return avg(); }
 
-  std::optional<bool> higher_is_better() const { return metric_->higher_is_better(); }
+  std::optional<bool> higher_is_better() const { return metric_->higher_better(); }
   BatchMetric<B>& metric() const { return *metric_; }
 
  private:
