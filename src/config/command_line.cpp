@@ -130,6 +130,9 @@ Node node_of(std::string_view text, const KeyInfo& found, const Origin& origin) 
     // Empty text, as from an unset shell variable, must not reset an option to null; users write `null` for that.
     return Node::quoted_text("", 0);
   }
+  if (found.kind == KeyInfo::Kind::text && !found.optional && (text == "none" || text == "None")) {
+    return Node::quoted_text(std::string(text), 0);  // a word, as in a file: a text that is never null
+  }
   return word(text);
 }
 

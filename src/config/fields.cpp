@@ -77,7 +77,8 @@ FieldSpec& Fields::add(std::string_view name, std::string_view help) {
                      quote(name));
   // Builds the message only on failure: building it for each pair of fields took a tenth of the time of a short run.
   if (std::any_of(specs_.begin(), specs_.end(), [&](const auto& spec) { return spec->answers_to(name); })) {
-    fail<ConfigError>("config.fields", "expected each field once, got ", quote(name), " twice");
+    fail<ConfigError>("config.fields", "expected each field once, got ", quote(name),
+                      " twice: the config or one that it derives from has it already; rename the new one");
   }
   specs_.push_back(std::make_unique<FieldSpec>());
   FieldSpec& spec = *specs_.back();

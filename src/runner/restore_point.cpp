@@ -124,8 +124,9 @@ detail::RestorePoint BaseRunner::Restorer::find() {
     check<CheckpointError>(unsound.empty(), "runner.auto_resume",
                            "expected an undamaged checkpoint to resume from, got none; move the ",
                            "run's directory away to start a new run: ", unsound);
-    services.logger.info(concat("auto_resume: found no checkpoint of config ", runner_.config_id_, " below ",
-                                services.workspace.options().root, "; starts a new run"));
+    const auto& place = services.workspace.options();
+    services.logger.info(concat("auto_resume: found no checkpoint of config ", runner_.config_id_, " in lineage ",
+                                quote(place.lineage), " below ", place.root, "; starts a new run"));
   }
   if (runner_.config().pretrained) {
     check<ConfigError>(std::filesystem::exists(*runner_.config().pretrained, missing), "runner.load_pretrained",

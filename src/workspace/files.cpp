@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -22,7 +23,10 @@ nlohmann::ordered_json json_of(double value, int digits) {
   if (std::isinf(value)) {
     return value < 0 ? "-Infinity" : "Infinity";
   }
-  return round_to(value, digits);
+  // Of a number below 0.1 as many digits from its first: else a loss of 7e-10 would be 0, and no worse than one of
+  // 6e-10.
+  const int exponent = value == 0 ? 0 : static_cast<int>(std::floor(std::log10(std::abs(value))));
+  return round_to(value, std::max(digits, digits - 1 - exponent));
 }
 
 nlohmann::ordered_json json_of(const Result& result, int digits) {

@@ -98,6 +98,14 @@ TEST_CASE("parse: a bool takes the next word only when it says true or false", "
         "[config.parse] expected true or false for 'verbose', got 'maybe' (command line)");
 }
 
+TEST_CASE("parse: none is the word itself for a text that is never null, as in a file", "[config]") {
+  SampleConfig config;
+  CHECK_FALSE(parse_words(config, {"--name", "none", "--tag", "none"}));
+  CHECK(config.name == "none");
+  CHECK_FALSE(config.tag);  // a text that may be null
+  CHECK(error_of_words({"--name", "null"}) == "[config.parse] expected text for 'name', got null (command line)");
+}
+
 TEST_CASE("parse: of an option given twice the last counts", "[config]") {
   SampleConfig config;
   CHECK_FALSE(parse_words(config, {"--lr", "1", "--lr", "2"}));
@@ -222,7 +230,9 @@ TEST_CASE("fields: names that cannot work are refused", "[config]") {
   TwiceConfig twice;
   twice.name = "a";
   CHECK(error_of<ConfigError>([&] { danling::set_option(twice, "a", "1"); }) ==
-        "[config.fields] expected each field once, got 'a' twice");
+        "[config.fields] expected each field once, got 'a' twice: the config or one that it derives from has it "
+        "already; rename the "
+        "new one");
   twice.name = "a.b";
   CHECK(error_of<ConfigError>([&] { danling::set_option(twice, "a", "1"); }) ==
         "[config.fields] expected a field name of letters, digits and underscores, got 'a.b'");

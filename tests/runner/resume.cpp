@@ -148,5 +148,21 @@ TEST_CASE("resume: an extended run that stops in its last evaluation finishes af
   check_same(train(false), train(true));
 }
 
+TEST_CASE("auto_resume: without a checkpoint the log names the lineage in which it looked", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.lineage = "first";
+  trained(config);
+  config.lineage = "second";
+  config.auto_resume = true;
+  const fs::path run = trained(config);
+  const fs::path log = fs::directory_iterator(run / "logs")->path();
+  CHECK_THAT(read_file(log),
+             ContainsSubstring("auto_resume: found no checkpoint of config " + run.filename().string()));
+  CHECK_THAT(read_file(log),
+             ContainsSubstring(" in lineage 'second' below " + config.workspace_root + "; starts a new run"));
+}
+
 }  // namespace
 }  // namespace runner_test

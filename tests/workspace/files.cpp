@@ -139,6 +139,19 @@ TEST_CASE("to_json: keeps order, rounds as Python's round, and is valid for what
   CHECK(nlohmann::json::parse(danling::to_json(eight))["a"].get<double>() == 0.50000001);
 }
 
+TEST_CASE("to_json: numbers near zero keep eight digits, so that a smaller loss stays smaller", "[workspace]") {
+  danling::Result result;
+  result.set("a", 7.1530001234e-10);
+  result.set("b", -0.0123456789);
+  result.set("c", 0.0);
+  result.set("d", 5e-324);
+  const auto json = nlohmann::json::parse(danling::to_json(result));
+  CHECK(json["a"].get<double>() == 7.1530001e-10);
+  CHECK(json["b"].get<double>() == -0.012345679);
+  CHECK(json["c"].get<double>() == 0.0);
+  CHECK(json["d"].get<double>() == 5e-324);
+}
+
 TEST_CASE("to_json: a name that is no UTF-8 does not spoil the file", "[workspace]") {
   danling::Result result;
   result.set("a\xff", 1.0);
