@@ -53,8 +53,8 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
   poll();
   if (taken) {
     const std::chrono::duration<double> held = std::chrono::steady_clock::now() - start;
-    services.logger.debug(concat("checkpoint: training waited ", format_seconds(held), " for the save of ", call.name,
-                                 ", ", detail::place_in_run(runner_)));
+    services.logger.debug(concat("checkpoint: training waited ", to_fixed(held.count(), 3), " s for the save of ",
+                                 call.name, ", ", detail::place_in_run(runner_)));
     if (std::exchange(services.has_partial_step, false)) {
       services.logger.warning(
           "runner.save_checkpoint: a step threw before this save: a run resumed from it may differ from an "

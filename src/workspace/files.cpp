@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -25,8 +24,10 @@ nlohmann::ordered_json json_of(double value, int digits) {
   }
   // Of a number below 0.1 as many digits from its first: else a loss of 7e-10 would be 0, and no worse than one of
   // 6e-10.
-  const int exponent = value == 0 ? 0 : static_cast<int>(std::floor(std::log10(std::abs(value))));
-  return round_to(value, std::max(digits, digits - 1 - exponent));
+  if (const double size = std::abs(value); size < 0.1 && size > 0) {
+    digits += -1 - static_cast<int>(std::floor(std::log10(size)));
+  }
+  return round_to(value, digits);
 }
 
 nlohmann::ordered_json json_of(const Result& result, int digits) {
