@@ -6,7 +6,13 @@ target_compile_options(danling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversi
   $<$<BOOL:${DANLING_WERROR}>:-Werror>)
 target_compile_definitions(danling_flags INTERFACE FMT_HEADER_ONLY)
 # By default g++ collects garbage above 128 MB, in a tenth of its time; few units reach 2.5 GB.
-target_compile_options(danling_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=2500000>)
+set(danling_compiler_memory $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=2500000>)
+target_compile_options(danling_flags INTERFACE ${danling_compiler_memory})
+# For code that runs in no step: where the build type has -O3, -O1, which takes two thirds of the time to compile.
+set(danling_rare_level "")
+if(CMAKE_CXX_FLAGS_RELEASE MATCHES "-O3")  # else the user has chosen another level
+  set(danling_rare_level $<$<CONFIG:Release>:-O1>)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 warns falsely about overlapping copies inside std::string (GCC bug 105651).
   target_compile_options(danling_flags INTERFACE -Wno-restrict)
@@ -19,8 +25,8 @@ set_property(GLOBAL PROPERTY danling_links "")
 # danling_module(<name> [TORCH] [FAST ALL|<source>...] [LINK <library>...] [HEADERS <library>...]
 #   [DEFINES <definition>...] [EXCLUDE <source>...])
 # FAST: the sources that run in each step of a process, or for each element of a file or tensor. They keep the optimization
-# of the build type; where that is -O3, the others get -O1, which takes two thirds of the time. EXCLUDE: sources that this
-# build leaves out. Sources are relative to the module.
+# of the build type; the others get danling_rare_level. EXCLUDE: sources that this build leaves out. Sources are relative
+# to the module.
 function(danling_module name)
   if(DANLING_MODULES AND NOT name IN_LIST DANLING_MODULES)
     return()
@@ -70,8 +76,8 @@ function(danling_module name)
       # An anonymous namespace in an included file is harmless if that file is a source.
       target_compile_options(${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     endif()
-    if(part STREQUAL "others" AND CMAKE_CXX_FLAGS_RELEASE MATCHES "-O3")  # else the user has chosen another level
-      target_compile_options(${objects} PRIVATE $<$<CONFIG:Release>:-O1>)
+    if(part STREQUAL "others")
+      target_compile_options(${objects} PRIVATE ${danling_rare_level})
     endif()
     set_property(GLOBAL APPEND PROPERTY danling_objects_${part} $<TARGET_OBJECTS:${objects}>)
   endforeach()

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <random>
 
 #include <danling/core/error.hpp>
 
@@ -25,6 +27,7 @@ using danling::detail::quote;
 constexpr auto where = "launch";
 constexpr int most_workers = 1024;
 constexpr int longest_grace = 1'000'000;
+constexpr int lowest_port = 10000;  ///< many services have ports below
 
 const std::initializer_list<Option> kOptions = {
     {"--workers", "N", "processes to start; -n N is the same"},
@@ -74,6 +77,27 @@ int whole_number(const Arguments& arguments, std::string_view option, int low, i
   return static_cast<int>(value);
 }
 
+/// Binds a socket of 127.0.0.1 to `port`, or to one that the system assigns and that is then returned in it, and closes
+/// the socket. Returns errno of a failure, or 0.
+int bind_once(int& port) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  check<danling::StateError>(listener >= 0, where, "expected a socket, got ", std::strerror(errno));
+  // As a server would do: a port whose old connections are still closing is free.
+  const int yes = port != 0 ? 1 : 0;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  socklen_t size = sizeof address;
+  auto* const place = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = bind(listener, place, size) == 0 && getsockname(listener, place, &size) == 0;
+  const int reason = bound ? 0 : errno;
+  close(listener);
+  port = ntohs(address.sin_port);
+  return reason;
+}
+
 }  // namespace
 
 std::optional<LaunchOptions> read_launch_options(std::span<const std::string> words) {
@@ -111,26 +135,25 @@ std::optional<LaunchOptions> read_launch_options(std::span<const std::string> wo
 }
 
 int free_port(int port) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  check<danling::StateError>(listener >= 0, where, "expected a socket, got ", std::strerror(errno));
-  // As a server would do: a port whose old connections are still closing is free.
-  const int yes = port != 0 ? 1 : 0;
-  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  socklen_t size = sizeof address;
-  auto* const place = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = bind(listener, place, size) == 0 && getsockname(listener, place, &size) == 0;
-  const int reason = errno;
-  close(listener);
-  if (!bound && port != 0) {
-    danling::detail::fail<ConfigError>(where, "expected --master-port with a free port, got ", port, " (",
-                                       std::strerror(reason), ")");
+  if (port != 0) {
+    const int reason = bind_once(port);
+    check<ConfigError>(reason == 0, where, "expected --master-port with a free port, got ", port, " (",
+                       std::strerror(reason), ")");
+    return port;
   }
-  check<danling::StateError>(bound, where, "expected a free port on 127.0.0.1, got ", std::strerror(reason));
-  return ntohs(address.sin_port);
+  // Below the ports that the system assigns: a connection of any program could get one of those before rank 0 listens.
+  int assigned = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> assigned;
+  std::random_device random;
+  for (int tries = 0; tries < 64 && assigned > lowest_port; ++tries) {
+    int chosen = std::uniform_int_distribution<int>(lowest_port, assigned - 1)(random);
+    if (bind_once(chosen) == 0) {
+      return chosen;
+    }
+  }
+  const int reason = bind_once(port);
+  check<danling::StateError>(reason == 0, where, "expected a free port on 127.0.0.1, got ", std::strerror(reason));
+  return port;
 }
 
 }  // namespace danling_command

@@ -22,7 +22,8 @@ struct LaunchOptions {
 /// Parses the options; for --help prints the help and returns nullopt. @throws danling::ConfigError
 std::optional<LaunchOptions> read_launch_options(std::span<const std::string> words);
 
-/// Returns a free TCP port of 127.0.0.1: `port`, or any if it is 0. @throws danling::ConfigError if `port` is not free
+/// Returns a free TCP port of 127.0.0.1: `port`, or if it is 0 one that the system assigns to no connection.
+/// @throws danling::ConfigError if `port` is not free
 int free_port(int port);
 
 }  // namespace danling_command

@@ -143,6 +143,25 @@ TEST_CASE("launch: a name without a slash is found by PATH alone", "[launch]") {
   CHECK(sorted_lines(found.out()) == Launched::Words{"[0] found", "[1] found"});
 }
 
+TEST_CASE("launch: the port is none that the system assigns to a connection before rank 0 listens", "[launch]") {
+  int first = 0, last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  if (first <= 10000) {
+    WARN("skipped: the system assigns ports from " << first << " on");
+    return;
+  }
+  std::set<int> ports;
+  for (int start = 0; start < 8; ++start) {
+    Launched launched(shell({"-n", "1"}, "echo $MASTER_PORT"));
+    CHECK(launched.wait() == 0);
+    const int port = std::stoi(sorted_lines(launched.out()).at(0).substr(4));  // behind "[0] "
+    CHECK(port >= 10000);
+    CHECK(port < first);
+    ports.insert(port);
+  }
+  CHECK(ports.size() > 1);
+}
+
 TEST_CASE("launch: workers have the variables of torchrun", "[launch]") {
   // A launcher inside of another one: its variables win.
   Launched launched(shell({"-n", "3", "--max-restarts", "4"},
