@@ -40,8 +40,10 @@ std::string to_fixed(double value, int precision) {
   if (!std::isfinite(value)) {
     return to_text(value);
   }
-  const std::string fixed = format_text("{:.{}f}", value, precision);
-  return fixed.size() <= 60 ? fixed : to_scientific(value, precision);
+  // std::to_chars takes a third of fmt's instructions, and each line of a run has several numbers.
+  std::array<char, 60> text{};  // longer ones are written as powers of ten
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, precision);
+  return end.ec == std::errc() ? std::string(text.data(), end.ptr) : to_scientific(value, precision);
 }
 
 std::string to_scientific(double value, int precision) {
