@@ -29,9 +29,9 @@ DiskUsage disk_usage(const std::filesystem::path& directory);
 /// Reads a small file. @throws Error with the path and the system's reason
 std::string read_text(const std::filesystem::path& path);
 
-/// Formats `result` as indented JSON, with numbers rounded to `digits` decimal places (DanLing's RoundDict.round), those
-/// below 0.1 to `digits` significant digits. JSON has no non-finite numbers: they become the strings "NaN", "Infinity"
-/// and "-Infinity", which Python's float() and JavaScript's Number() parse.
+/// Formats `result` as indented JSON, with numbers rounded to `digits` decimal places (DanLing's RoundDict.round),
+/// those below 0.1 to `digits` significant digits. JSON has no non-finite numbers: they become the strings "NaN",
+/// "Infinity" and "-Infinity", which Python's float() and JavaScript's Number() parse.
 std::string to_json(const Result& result, int digits = 8);
 
 }  // namespace danling::inline v0
