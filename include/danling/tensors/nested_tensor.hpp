@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/DefaultDtype.h>
@@ -145,13 +144,9 @@ class NestedTensor : public at::Tensor {
   /// @throws DataError when such an integer is combined with anything but integers, slices of the batch and whole
   /// dimensions
   at::Tensor& index_put_(at::ArrayRef<at::indexing::TensorIndex> indices, const at::Tensor& value);
-  at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Tensor& value) {
-    return index_put_(at::ArrayRef<at::indexing::TensorIndex>(indices), value);
-  }
+  at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Tensor& value);
   at::Tensor& index_put_(at::ArrayRef<at::indexing::TensorIndex> indices, const at::Scalar& value);
-  at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Scalar& value) {
-    return index_put_(at::ArrayRef<at::indexing::TensorIndex>(indices), value);
-  }
+  at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Scalar& value);
   using at::Tensor::index_put_;
 
   /// Returns the values of each element in row-major order; `shapes()` returns their sizes. Copies to the host.

@@ -144,6 +144,14 @@ at::Tensor& NestedTensor::index_put_(at::ArrayRef<TensorIndex> indices, const at
   return at::Tensor::index_put_(tensors, value.to(impl.values().options().requires_grad(false)));
 }
 
+at::Tensor& NestedTensor::index_put_(std::initializer_list<TensorIndex> indices, const at::Tensor& value) {
+  return index_put_(at::ArrayRef<TensorIndex>(indices), value);
+}
+
+at::Tensor& NestedTensor::index_put_(std::initializer_list<TensorIndex> indices, const at::Scalar& value) {
+  return index_put_(at::ArrayRef<TensorIndex>(indices), value);
+}
+
 at::Tensor& NestedTensor::index_put_(at::ArrayRef<TensorIndex> indices, const at::Scalar& value) {
   return index_put_(indices, at::scalar_tensor(value, detail::nested(*this)->values().options().requires_grad(false)));
 }
