@@ -6,9 +6,16 @@ set(danling_test_costs reliability=150 runner_ranks=120 runner=120 parallel=70 a
   formats=20 verify_resume_everything=18 verify_resume_epochs=18 verify_resume_steps=18 verify_resume_models=18
   verify_resume_processes=16 verify_resume_nested=14 optim=12 optim_default=12 optim_avx2=10)
 
+# Tests that mostly wait, for timeouts and for processes that they start. The others count as two, so that ctest runs a
+# waiting test beside those that compute: run_ctest in ./dev has three jobs for each core.
+set(danling_waiting_tests distributed parallel runner_ranks launch supervise)
+
 # danling_test_costs(): sets the costs of the tests in this directory. Call it after adding all tests.
 function(danling_test_costs)
   get_property(tests DIRECTORY PROPERTY TESTS)
+  set(computing ${tests})
+  list(REMOVE_ITEM computing ${danling_waiting_tests})
+  set_tests_properties(${computing} PROPERTIES PROCESSORS 2)
   foreach(item IN LISTS danling_test_costs)
     string(REGEX MATCH "^(.*)=(.*)$" item "${item}")
     if(CMAKE_MATCH_1 IN_LIST tests)
