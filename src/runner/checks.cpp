@@ -283,4 +283,20 @@ void TorchRunnerBase::Checks::metrics_fed(detail::LoopFrame& frame) {
   }
 }
 
+void TorchRunnerBase::Checks::loss_returned(detail::LoopFrame& frame) {
+  if (runner_.mode_ != RunnerMode::train || frame.lacks_targets()) {
+    return;
+  }
+  for (const auto& [name, meter] : runner_.meters) {
+    if (meter.count() > 0 && !name.starts_with("lr")) {
+      return;
+    }
+  }
+  if (runner_.warned_.insert(concat("loss ", runner_.split_)).second) {
+    runner_.logger().warning(concat("train_step returned no loss in split ", quote(runner_.split_),
+                                    ", so the results have none; return {.prediction = ..., .loss = loss}, or update "
+                                    "meters"));
+  }
+}
+
 }  // namespace danling::inline v0

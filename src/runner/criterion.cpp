@@ -9,6 +9,8 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/tensors/detail/describe.hpp>
 
+#include <runner/torch_warnings.hpp>
+
 namespace danling::inline v0 {
 
 bool detail::warn_of_shapes(Logger& log, const at::Tensor& prediction, const at::Tensor& target) {
@@ -22,6 +24,9 @@ bool detail::warn_of_shapes(Logger& log, const at::Tensor& prediction, const at:
   log.warning(concat("criterion: the prediction has shape [", join(prediction.sizes()), "] and the target [",
                      join(target.sizes()), "]; a loss of elements broadcasts them and compares each with each; ",
                      shape_remedy(prediction, target)));
+  if (auto* warnings = dynamic_cast<TorchWarnings*>(c10::WarningUtils::get_warning_handler())) {
+    warnings->drop("Using a target size (");
+  }
   return true;
 }
 

@@ -253,6 +253,7 @@ Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
   TorchRunnerBase::Checks(runner_).numbers(*this, result);
   if (done_ > 0) {
     TorchRunnerBase::Checks(runner_).metrics_fed(*this);
+    TorchRunnerBase::Checks(runner_).loss_returned(*this);
   }
   if (close) {
     close(result);

@@ -18,6 +18,7 @@
 #include <runner/recorder.hpp>
 #include <runner/restore_point.hpp>
 #include <runner/sink_feed.hpp>
+#include <runner/torch_warnings.hpp>
 #include <runner/watchdog.hpp>
 
 namespace danling::inline v0::detail {
@@ -32,10 +33,14 @@ struct SaveCall {
 
 struct RunnerServices {
   RunnerServices(WorkspaceOptions options, Logger& log)
-      : workspace(std::move(options)), logger(log), console(std::make_shared<ConsoleObserver>(log)) {}
+      : workspace(std::move(options)),
+        logger(log),
+        torch_warnings(log),
+        console(std::make_shared<ConsoleObserver>(log)) {}
 
   Workspace workspace;
   Logger& logger;
+  TorchWarnings torch_warnings;
   std::shared_ptr<LoopProgress> progress = std::make_shared<LoopProgress>();
   std::shared_ptr<ConsoleObserver> console;
   std::shared_ptr<ModelFlops> flops;

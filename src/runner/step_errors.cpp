@@ -28,6 +28,38 @@ std::string sentence(std::string text) {
   return text.substr(0, text.find('\n'));
 }
 
+struct Remedy {
+  std::string_view text;  ///< a part of LibTorch's message
+  std::string_view remedy;
+};
+
+// For messages that do not say what to change.
+constexpr Remedy remedies[] = {
+    {"is out of bounds.", "targets are class indices from 0 to C - 1, for outputs [N, C]"},
+    {"multi-target not supported", "class indices have shape [N], for outputs [N, C]; use target.squeeze(-1)"},
+    {"expected target dtype to be Long", "convert the class indices by to(torch::kLong)"},
+    {"expected scalar type Long but found", "convert the class indices by to(torch::kLong)"},
+    {"Found dtype Long but expected", "convert the targets by to(torch::kFloat)"},
+    {"cast to the desired output type Long", "convert the targets by to(torch::kFloat)"},
+    {"must have the same dtype", "convert the inputs to the dtype of the model"},
+    {"bias type", "convert the inputs to the dtype of the model"},
+    {"index out of range in self", "indices of an embedding are from 0 to num_embeddings - 1"},
+    {"should be between 0 and 1", "the loss takes probabilities; BCEWithLogitsLoss takes outputs of a linear layer"},
+    {"Expected more than 1 value per channel",
+     "a batch norm cannot train on one sample; set `drop_last` or another "
+     "`batch_size` of the dataloader"},
+};
+
+std::string with_remedy(std::string message) {
+  for (const auto& [text, remedy] : remedies) {
+    if (message.find(text) != std::string::npos) {
+      message.erase(message.find_last_not_of('.') + 1);
+      return concat(message, "; ", remedy);
+    }
+  }
+  return message;
+}
+
 /// True if an exception's class is from danling, LibTorch or the standard library, with or without a nested exception:
 /// its text then holds all of its information.
 bool is_plain(const std::exception& error) {
@@ -88,7 +120,7 @@ void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& sha
         throw_at<DataError>(
             concat("[runner.", hook, "] expected an input in the batch, got none; set the batch's `input`"), place);
       }
-      throw_at<Error>(concat("[libtorch] ", sentence(of_torch->what_without_backtrace())), place);
+      throw_at<Error>(concat("[libtorch] ", with_remedy(sentence(of_torch->what_without_backtrace()))), place);
     } else {
       throw_at<Error>(sentence(what), place);
     }

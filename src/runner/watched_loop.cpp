@@ -15,7 +15,7 @@ void mark(const TorchRunnerBase& runner, LoopProgress& progress, LoopPhase phase
 }  // namespace
 
 TorchRunnerBase::WatchedLoop::WatchedLoop(TorchRunnerBase& runner)
-    : runner_(runner), outermost_(runner.watched_ == nullptr) {
+    : runner_(runner), warnings_(runner.services().torch_warnings), outermost_(runner.watched_ == nullptr) {
   if (outermost_) {
     begin(runner);
   }

@@ -1,7 +1,10 @@
-// A loop that publishes its position, for the watchdog of `comm.step_timeout_seconds` and for the heartbeat.
+// A loop that publishes its position, for the watchdog of `comm.step_timeout_seconds` and for the heartbeat, and logs
+// LibTorch's warnings.
 #pragma once
 
 #include <danling/runner/torch_runner_base.hpp>
+
+#include <runner/torch_warnings.hpp>
 
 namespace danling::inline v0 {
 
@@ -22,6 +25,7 @@ class TorchRunnerBase::WatchedLoop {
 
  private:
   TorchRunnerBase& runner_;
+  detail::TorchWarnings::Scope warnings_;
   bool outermost_;
 };
 

@@ -87,6 +87,8 @@ relu    20.0 us  22.2 %      1  20.0 us
 device 0: busy for 80.0 us, idle for 170.0 us (68.0 %)
 the host waits for devices: 30.0 us
 )");
+  CHECK(run_danling({"profile", trace, "--shapes"}).err ==
+        trace + ": has no shapes; record them with profiling.record_shapes: true\n");
   const auto by_count = run_danling({"profile", trace, "--sort", "count", "--top", "1"});
   CHECK(by_count.out.find("\naten::mm               ") == std::string::npos);
   CHECK(by_count.out.find("\naten::mm  25.0 us") != std::string::npos);

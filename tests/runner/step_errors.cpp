@@ -98,6 +98,33 @@ TEST_CASE("TorchRunner: an error of LibTorch in a step is its first sentence, wi
   }
 }
 
+TEST_CASE("TorchRunner: errors of LibTorch that do not say what to change get a remedy", "[runner]") {
+  const auto error_with = [](const at::Tensor& input, const at::Tensor& target, auto criterion) {
+    const Folder folder;
+    TinyRunner runner(two_epochs(folder));
+    runner.criterion = criterion;
+    runner.model = torch::nn::Linear(4, 3);
+    runner.datasets["train"] = dl::data::TensorDataset(input, target);
+    const std::string text = error_of<dl::Error>([&] { runner.train(); });
+    return text.substr(0, text.find("; in train_step"));
+  };
+  const torch::nn::CrossEntropyLoss classes;
+  const at::Tensor input = torch::ones({8, 4});
+  CHECK(error_with(input, torch::full({8}, 3), classes) ==
+        "[libtorch] Target 3 is out of bounds; targets are class indices from 0 to C - 1, for outputs [N, C]");
+  CHECK(error_with(input, torch::zeros({8, 1}, torch::kLong), classes) ==
+        "[libtorch] 0D or 1D target tensor expected, multi-target not supported; class indices have shape [N], for "
+        "outputs [N, C]; use target.squeeze(-1)");
+  CHECK_THAT(error_with(input, torch::zeros({8}), classes),
+             EndsWith("; convert the class indices by to(torch::kLong)"));
+  CHECK_THAT(error_with(input.to(torch::kLong), torch::zeros({8}, torch::kLong), classes),
+             EndsWith("; convert the inputs to the dtype of the model"));
+  CHECK_THAT(error_with(input, torch::zeros({8, 3}, torch::kLong), torch::nn::BCEWithLogitsLoss()),
+             EndsWith("; convert the targets by to(torch::kFloat)"));
+  CHECK_THAT(error_with(input * 1000, torch::full({8, 3}, 0.5), torch::nn::BCELoss()),
+             EndsWith("; the loss takes probabilities; BCEWithLogitsLoss takes outputs of a linear layer"));
+}
+
 TEST_CASE("TorchRunner: an error of the standard library names the step; other classes pass as they are", "[runner]") {
   struct OwnError : std::runtime_error {
     OwnError() : std::runtime_error("out of fuel") {}
