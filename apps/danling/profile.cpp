@@ -212,8 +212,9 @@ int profile(std::span<const std::string> words) {
   const fs::path path = fs::is_directory(given) ? find_trace(given, found) : given;
   TraceSummary summary = danling::formats::read_trace(path, {.by_shape = arguments.has("--shapes")});
   sort_operators(summary.operators, key);
-  if (arguments.has("--shapes") && std::all_of(summary.operators.begin(), summary.operators.end(),
-                                               [](const auto& entry) { return entry.shapes.empty(); })) {
+  if (arguments.has("--shapes") && !summary.operators.empty() &&
+      std::all_of(summary.operators.begin(), summary.operators.end(),
+                  [](const auto& entry) { return entry.shapes.empty(); })) {
     std::fprintf(stderr, "%s: has no shapes; record them with profiling.record_shapes: true\n", path.string().c_str());
   }
   if (!summary.cut_off.empty()) {

@@ -63,15 +63,18 @@ std::string address_towards(const std::string& host, int port) {
   return address;
 }
 
-/// Gloo's device, whose thread moves the data. With the default policy that thread preempts the one that it wakes up
-/// for; while that holds the lock of a connection, it polls until its time slice ends: at two processes on two cores
-/// for half of a step. A thread of SCHED_BATCH preempts none. Threads inherit the policy; the caller keeps its own.
+/// Gloo's device, whose thread moves the data. By default that thread preempts the sender, which may hold the lock of
+/// the connection; it then polls until its time slice ends: with two processes on two cores for half of a step. Under
+/// SCHED_BATCH it preempts none. Threads inherit the policy; the caller keeps its own.
 std::shared_ptr<::gloo::transport::Device> create_device(const std::string& host) {
   return std::async(std::launch::async,
                     [&host] {
 #ifdef SCHED_BATCH
-                      const sched_param none = {};
-                      pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);  // where it fails, the policy stays
+                      int policy = 0;
+                      sched_param priority = {};
+                      if (pthread_getschedparam(pthread_self(), &policy, &priority) == 0 && policy == SCHED_OTHER) {
+                        pthread_setschedparam(pthread_self(), SCHED_BATCH, &priority);  // if it fails, nothing changes
+                      }
 #endif
                       return host.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
                                           : c10d::ProcessGroupGloo::createDeviceForHostname(host);

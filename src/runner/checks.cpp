@@ -284,18 +284,22 @@ void TorchRunnerBase::Checks::metrics_fed(detail::LoopFrame& frame) {
 }
 
 void TorchRunnerBase::Checks::loss_returned(detail::LoopFrame& frame) {
-  if (runner_.mode_ != RunnerMode::train || frame.lacks_targets()) {
+  const bool has_metrics = runner_.active_metrics_ != nullptr && !is_empty(runner_.active_metrics_->count());
+  if (runner_.mode_ != RunnerMode::train || has_metrics || !frame.lacks_loss()) {
     return;
   }
+  const auto is_rate = [&](std::string_view name) {
+    return name == "lr" || std::any_of(runner_.learners_.begin(), runner_.learners_.end(),
+                                       [&](const Learner& learner) { return name == concat("lr_", learner.name); });
+  };
   for (const auto& [name, meter] : runner_.meters) {
-    if (meter.count() > 0 && !name.starts_with("lr")) {
+    if (meter.count() > 0 && !is_rate(name)) {
       return;
     }
   }
-  if (runner_.warned_.insert(concat("loss ", runner_.split_)).second) {
+  if (runner_.warned_.insert(concat("no loss ", runner_.split_)).second) {
     runner_.logger().warning(concat("train_step returned no loss in split ", quote(runner_.split_),
-                                    ", so the results have none; return {.prediction = ..., .loss = loss}, or update "
-                                    "meters"));
+                                    ", and updated no meter; return {.prediction = ..., .loss = loss}"));
   }
 }
 

@@ -36,7 +36,7 @@ class TorchRunnerBase::Checks {
   // Called where the host reads numbers anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
   void metrics_fed(detail::LoopFrame& frame);
-  void loss_returned(detail::LoopFrame& frame);  ///< by train_step, or another number in its place
+  void loss_returned(detail::LoopFrame& frame);  ///< by train_step, or other numbers in its place
   void evaluations_of_host() const;              ///< at the end of a loop that the program owns
   void models_updated(std::string_view split);
 

@@ -25,7 +25,7 @@ bool detail::warn_of_shapes(Logger& log, const at::Tensor& prediction, const at:
                      join(target.sizes()), "]; a loss of elements broadcasts them and compares each with each; ",
                      shape_remedy(prediction, target)));
   if (auto* warnings = dynamic_cast<TorchWarnings*>(c10::WarningUtils::get_warning_handler())) {
-    warnings->drop("Using a target size (");
+    warnings->drop_for(prediction, target);
   }
   return true;
 }

@@ -29,7 +29,14 @@ class LoopFrame {
     } else if (loss.defined()) {
       find_meters();
       loss_->update(loss, count);
+    } else {
+      ++without_loss_;
     }
+  }
+  /// True if steps on this rank returned no loss, and no rank any.
+  bool lacks_loss() {
+    find_meters();
+    return without_loss_ > 0 && loss_->count() == 0;
   }
   /// True if this rank added batches without a valid target, and no rank any other loss (as of the last exchange).
   bool lacks_targets() {
@@ -122,6 +129,7 @@ class LoopFrame {
   std::int64_t done_ = 0;
   std::int64_t logged_ = -1;
   std::int64_t without_targets_ = 0;  // batches and shards that add_loss() ignored
+  std::int64_t without_loss_ = 0;     // those with targets, of a step that returned none
   double waited_before_ = 0.0;        // time waited for other ranks in earlier passes
   std::uint64_t meters_ = 0;          // generation of `meters`, to which the next two members belong
   AverageMeter* loss_ = nullptr;

@@ -1,5 +1,7 @@
 // Errors of a step: adds the position in the run and the shapes of the inputs.
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -29,33 +31,36 @@ std::string sentence(std::string text) {
 }
 
 struct Remedy {
-  std::string_view text;  ///< a part of LibTorch's message
+  std::string_view begin;  ///< of LibTorch's message
   std::string_view remedy;
 };
 
 // For messages that do not say what to change.
 constexpr Remedy remedies[] = {
-    {"is out of bounds.", "targets are class indices from 0 to C - 1, for outputs [N, C]"},
-    {"multi-target not supported", "class indices have shape [N], for outputs [N, C]; use target.squeeze(-1)"},
-    {"expected target dtype to be Long", "convert the class indices by to(torch::kLong)"},
-    {"expected scalar type Long but found", "convert the class indices by to(torch::kLong)"},
-    {"Found dtype Long but expected", "convert the targets by to(torch::kFloat)"},
-    {"cast to the desired output type Long", "convert the targets by to(torch::kFloat)"},
-    {"must have the same dtype", "convert the inputs to the dtype of the model"},
-    {"bias type", "convert the inputs to the dtype of the model"},
-    {"index out of range in self", "indices of an embedding are from 0 to num_embeddings - 1"},
-    {"should be between 0 and 1", "the loss takes probabilities; BCEWithLogitsLoss takes outputs of a linear layer"},
+    {"0D or 1D target tensor expected", "class indices have shape [N], for outputs [N, C]; use target.squeeze(-1)"},
+    {"expected target dtype to be Long", "convert the class indices with .to(torch::kLong)"},
+    {"Found dtype Long but expected", "convert the targets with .to(torch::kFloat)"},
+    {"result type Float can't be cast to the desired output type Long",
+     "an operation writes fractions to integers, such as a loss to its targets; convert these with .to(torch::kFloat)"},
+    {"mat1 and mat2 must have the same dtype", "convert the inputs to the dtype of the model"},
+    {"Input type (", "convert the inputs to the dtype of the model"},
+    {"index out of range in self", "indices of an embedding, or of index_select, are from 0 to its size - 1"},
+    {"all elements of input should be between 0 and 1",
+     "the loss takes probabilities (NaN is none); BCEWithLogitsLoss takes outputs of a linear layer"},
+    {"all elements of target should be between 0 and 1", "targets of a binary loss are from 0 to 1"},
     {"Expected more than 1 value per channel",
-     "a batch norm cannot train on one sample; set `drop_last` or another "
-     "`batch_size` of the dataloader"},
+     "a batch norm cannot train on one sample; set `drop_last` or another `batch_size` of the dataloader"},
 };
 
 std::string with_remedy(std::string message) {
-  for (const auto& [text, remedy] : remedies) {
-    if (message.find(text) != std::string::npos) {
-      message.erase(message.find_last_not_of('.') + 1);
-      return concat(message, "; ", remedy);
-    }
+  const auto found = std::find_if(std::begin(remedies), std::end(remedies),
+                                  [&](const Remedy& known) { return message.starts_with(known.begin); });
+  if (found != std::end(remedies)) {
+    return concat(message, "; ", found->remedy);
+  }
+  if (message.starts_with("Target ") && message.ends_with(" is out of bounds.")) {
+    message.pop_back();
+    return concat(message, "; targets are class indices from 0 to C - 1, for outputs [N, C], or `ignore_index`");
   }
   return message;
 }

@@ -265,36 +265,6 @@ TEST_CASE("train_step: a target of the prediction's size in another shape is one
   CHECK(warnings_with(torch::ones({16}, torch::kLong), shapes).empty());
 }
 
-TEST_CASE("train_step: a loss returned in the place of the prediction is one warning", "[runner]") {
-  struct Swapped : Regression {
-    using Regression::Regression;
-    dl::StepOutput train_step(dl::Batch& batch) override {
-      const at::Tensor loss = (model(batch.input) - batch.target).pow(2).mean();
-      backward(loss);
-      step();
-      if (uses_meter) {
-        meters["own"].update(loss);
-      }
-      return {loss};
-    }
-    bool uses_meter = false;
-  };
-  const Folder folder;
-  for (const bool uses_meter : {false, true}) {
-    Swapped runner(config_in(folder), torch::ones({16, 1}));
-    runner.uses_meter = uses_meter;
-    std::vector<std::string> warnings;
-    collect_warnings(runner, warnings);
-    runner.train({"train"});
-    if (uses_meter) {
-      CHECK(warnings.empty());
-    } else {
-      CHECK(warnings == std::vector<std::string>{"train_step returned no loss in split 'train', so the results have "
-                                                 "none; return {.prediction = ..., .loss = loss}, or update meters"});
-    }
-  }
-}
-
 TEST_CASE("TorchRunner: a warning about shapes is in the run's log, also from an evaluation", "[runner]") {
   const Folder logged;
   Regression first(config_in(logged), torch::ones({16}));
@@ -312,47 +282,6 @@ TEST_CASE("TorchRunner: a warning about shapes is in the run's log, also from an
   CHECK_THAT(warnings[0], StartsWith("criterion: the prediction has shape [8, 1] and the target [8]"));
   runner.train();
   CHECK(warnings.size() == 1);
-}
-
-TEST_CASE("TorchRunner: a warning of LibTorch is logged once in a run, also from a step of the program", "[runner]") {
-  struct Own : Regression {
-    using Regression::Regression;
-    dl::StepOutput train_step(dl::Batch& batch) override {
-      const at::Tensor loss = torch::nn::functional::mse_loss(model(batch.input), batch.target);
-      backward(loss);
-      step();
-      return {.loss = loss};
-    }
-    dl::StepOutput evaluate_step(dl::Batch&) override { return {}; }
-  };
-  const Folder folder;
-  Own runner(config_in(folder), torch::ones({16}));
-  std::vector<std::string> warnings;
-  collect_warnings(runner, warnings);
-  runner.train({"train"});
-  CHECK(std::count_if(warnings.begin(), warnings.end(),
-                      [](const std::string& warning) { return warning.starts_with("[libtorch]"); }) == 1);
-  CHECK(warnings.at(0) ==
-        "[libtorch] Using a target size ([8]) that is different to the input size ([8, 1]). This will likely lead to "
-        "incorrect results due to broadcasting. Please ensure they have the same size. (logged once)");
-}
-
-TEST_CASE("TorchRunner: a program's own handler of LibTorch's warnings stays", "[runner]") {
-  struct Counts : c10::WarningHandler {
-    int number = 0;
-    void process(const c10::Warning&) override { ++number; }
-  };
-  const Folder folder;
-  Regression runner(config_in(folder), torch::ones({16}));
-  runner.criterion = torch::nn::MSELoss();
-  Counts counts;
-  const c10::WarningUtils::WarningHandlerGuard guard(&counts);
-  std::vector<std::string> warnings;
-  collect_warnings(runner, warnings);
-  runner.train({"train"});
-  CHECK(counts.number == 8);  // two epochs of two batches, in training and in evaluation
-  REQUIRE(warnings.size() == 1);
-  CHECK_THAT(warnings[0], StartsWith("criterion: "));
 }
 
 TEST_CASE("train_step: a batch without a target, which the criterion needs, is an error", "[runner]") {

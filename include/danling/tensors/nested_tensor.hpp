@@ -136,7 +136,8 @@ class NestedTensor : public at::Tensor {
   void set(std::int64_t element, const at::Tensor& value);
   /// Writes to a part of each selected element. The first index selects elements (a number, a slice, a list or a mask
   /// of the batch); further indices select the part. `value` broadcasts to each part; a NestedTensor provides one value
-  /// per selected element. With one index and a NestedTensor, replaces whole elements as `set` above.
+  /// per selected element. With one index and a NestedTensor, replaces whole elements as `set` above. Include
+  /// <ATen/TensorIndexing.h> for the indices.
   void set(std::initializer_list<at::indexing::TensorIndex> index, const at::Tensor& value);
 
   /// As at::Tensor::index_put_, but an integer along a ragged dimension writes to each element:
