@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include <danling/core/format.hpp>
 #include <danling/telemetry/logger.hpp>
 
 namespace danling::inline v0::detail {
@@ -43,8 +44,8 @@ class TorchWarnings final : public c10::WarningHandler {
 
   /// Drops LibTorch's warning about a loss of these tensors: the run has said it in better words.
   void drop_for(const at::Tensor& prediction, const at::Tensor& target) {
-    dropped_ = without_digits(
-        concat("Using a target size (", target.sizes(), ") that is different to the input size (", prediction.sizes()));
+    dropped_ = without_digits(concat("Using a target size ([", join(target.sizes()),
+                                     "]) that is different to the input size ([", join(prediction.sizes()), "])"));
   }
 
   void process(const c10::Warning& warning) override {

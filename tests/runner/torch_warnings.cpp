@@ -4,6 +4,12 @@
 namespace runner_test {
 namespace {
 
+TinyConfig two_epochs_in(const Folder& folder) {
+  TinyConfig config(folder);
+  config.epochs = 2;
+  return config;
+}
+
 /// A linear model with outputs [N, 1], over 16 records of these targets.
 struct OfLine : dl::TorchRunner {
   explicit OfLine(const TinyConfig& config, const at::Tensor& target) : TorchRunner(config) {
@@ -32,7 +38,7 @@ TEST_CASE("train_step: a loss returned in the place of the prediction is one war
   };
   const Folder folder;
   for (const char* meter : {"", "lrap"}) {
-    Swapped runner(config_in(folder), torch::ones({16, 1}));
+    Swapped runner(two_epochs_in(folder), torch::ones({16, 1}));
     runner.meter = meter;
     std::vector<std::string> warnings;
     collect_warnings(runner, warnings);
@@ -58,7 +64,7 @@ TEST_CASE("TorchRunner: a warning of LibTorch is logged once in a run, also from
     dl::StepOutput evaluate_step(dl::Batch&) override { return {}; }
   };
   const Folder folder;
-  Own runner(config_in(folder), torch::ones({16}));
+  Own runner(two_epochs_in(folder), torch::ones({16}));
   std::vector<std::string> warnings;
   collect_warnings(runner, warnings);
   runner.train({"train"});
@@ -75,7 +81,7 @@ TEST_CASE("TorchRunner: a program's own handler of LibTorch's warnings stays", "
     void process(const c10::Warning&) override { ++number; }
   };
   const Folder folder;
-  OfLine runner(config_in(folder), torch::ones({16}));
+  OfLine runner(two_epochs_in(folder), torch::ones({16}));
   runner.criterion = torch::nn::MSELoss();
   Counts counts;
   const c10::WarningUtils::WarningHandlerGuard guard(&counts);
@@ -96,7 +102,7 @@ TEST_CASE("TorchRunner: two warnings of one place are both logged", "[runner]") 
     }
   };
   const Folder folder;
-  Warns runner(config_in(folder), torch::ones({16, 1}));
+  Warns runner(two_epochs_in(folder), torch::ones({16, 1}));
   runner.criterion = torch::nn::MSELoss();
   std::vector<std::string> warnings;
   collect_warnings(runner, warnings);
