@@ -7,7 +7,7 @@ set(danling_test_costs reliability=150 runner_ranks=120 runner=120 parallel=70 a
   verify_resume_processes=16 verify_resume_nested=14 optim=12 optim_default=12 optim_avx2=10)
 
 # Tests that mostly wait, for timeouts and for processes that they start. The others count as two, so that ctest runs a
-# waiting test beside those that compute: run_ctest in ./dev has three jobs for each core.
+# waiting test beside those that compute: run_ctest in ./dev has two jobs for each core.
 set(danling_waiting_tests distributed parallel runner_ranks launch supervise)
 
 # danling_test_costs(): sets the costs of the tests in this directory. Call it after adding all tests.
