@@ -209,6 +209,24 @@ inline void collect_warnings(dl::BaseRunner& runner, std::vector<std::string>& i
   });
 }
 
+inline TinyConfig two_epochs(const Folder& folder) {
+  TinyConfig config(folder);
+  config.epochs = 2;
+  return config;
+}
+
+/// A linear model with outputs [N, 1], over 16 records of these targets.
+struct Regression : dl::TorchRunner {
+  explicit Regression(const TinyConfig& config, const at::Tensor& target) : TorchRunner(config) {
+    model = torch::nn::Linear(2, 1);
+    criterion = torch::nn::MSELoss();
+    for (const char* split : {"train", "val"}) {
+      datasets[split] = dl::data::TensorDataset(torch::ones({16, 2}), target);
+    }
+  }
+  ~Regression() override { close(); }
+};
+
 inline std::vector<std::int64_t> indices_of(const dl::ResultHistory& results) {
   std::vector<std::int64_t> out;
   for (const auto& row : results.rows()) {

@@ -33,12 +33,6 @@ struct ThrowingRunner : TinyRunner {
   }
 };
 
-TinyConfig two_epochs(const Folder& folder) {
-  TinyConfig config(folder);
-  config.epochs = 2;
-  return config;
-}
-
 TEST_CASE("TorchRunner: an error of danling in a step keeps its type and names split, epoch and step", "[runner]") {
   const Folder folder;
   ThrowingRunner runner(two_epochs(folder));

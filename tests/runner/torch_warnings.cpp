@@ -4,27 +4,9 @@
 namespace runner_test {
 namespace {
 
-TinyConfig two_epochs_in(const Folder& folder) {
-  TinyConfig config(folder);
-  config.epochs = 2;
-  return config;
-}
-
-/// A linear model with outputs [N, 1], over 16 records of these targets.
-struct OfLine : dl::TorchRunner {
-  explicit OfLine(const TinyConfig& config, const at::Tensor& target) : TorchRunner(config) {
-    model = torch::nn::Linear(2, 1);
-    criterion = torch::nn::MSELoss();
-    for (const char* split : {"train", "val"}) {
-      datasets[split] = dl::data::TensorDataset(torch::ones({16, 2}), target);
-    }
-  }
-  ~OfLine() override { close(); }
-};
-
 TEST_CASE("train_step: a loss returned in the place of the prediction is one warning", "[runner]") {
-  struct Swapped : OfLine {
-    using OfLine::OfLine;
+  struct Swapped : Regression {
+    using Regression::Regression;
     dl::StepOutput train_step(dl::Batch& batch) override {
       const at::Tensor loss = (model(batch.input) - batch.target).pow(2).mean();
       backward(loss);
@@ -38,7 +20,7 @@ TEST_CASE("train_step: a loss returned in the place of the prediction is one war
   };
   const Folder folder;
   for (const char* meter : {"", "lrap"}) {
-    Swapped runner(two_epochs_in(folder), torch::ones({16, 1}));
+    Swapped runner(two_epochs(folder), torch::ones({16, 1}));
     runner.meter = meter;
     std::vector<std::string> warnings;
     collect_warnings(runner, warnings);
@@ -52,9 +34,28 @@ TEST_CASE("train_step: a loss returned in the place of the prediction is one war
   }
 }
 
+TEST_CASE("train_step: metrics in the place of a loss are no warning", "[runner]") {
+  struct MetricsOnly : TinyRunner {
+    using TinyRunner::TinyRunner;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      const at::Tensor prediction = model(batch.input);
+      backward(torch::nn::functional::cross_entropy(prediction, batch.target));
+      step();
+      update_metrics(prediction, batch.target);
+      return {};
+    }
+  };
+  const Folder folder;
+  MetricsOnly runner(two_epochs(folder));
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  runner.train();
+  CHECK(warnings.empty());
+}
+
 TEST_CASE("TorchRunner: a warning of LibTorch is logged once in a run, also from a step of the program", "[runner]") {
-  struct Own : OfLine {
-    using OfLine::OfLine;
+  struct Own : Regression {
+    using Regression::Regression;
     dl::StepOutput train_step(dl::Batch& batch) override {
       const at::Tensor loss = torch::nn::functional::mse_loss(model(batch.input), batch.target);
       backward(loss);
@@ -64,7 +65,7 @@ TEST_CASE("TorchRunner: a warning of LibTorch is logged once in a run, also from
     dl::StepOutput evaluate_step(dl::Batch&) override { return {}; }
   };
   const Folder folder;
-  Own runner(two_epochs_in(folder), torch::ones({16}));
+  Own runner(two_epochs(folder), torch::ones({16}));
   std::vector<std::string> warnings;
   collect_warnings(runner, warnings);
   runner.train({"train"});
@@ -81,8 +82,7 @@ TEST_CASE("TorchRunner: a program's own handler of LibTorch's warnings stays", "
     void process(const c10::Warning&) override { ++number; }
   };
   const Folder folder;
-  OfLine runner(two_epochs_in(folder), torch::ones({16}));
-  runner.criterion = torch::nn::MSELoss();
+  Regression runner(two_epochs(folder), torch::ones({16}));
   Counts counts;
   const c10::WarningUtils::WarningHandlerGuard guard(&counts);
   std::vector<std::string> warnings;
@@ -94,20 +94,38 @@ TEST_CASE("TorchRunner: a program's own handler of LibTorch's warnings stays", "
 }
 
 TEST_CASE("TorchRunner: two warnings of one place are both logged", "[runner]") {
-  struct Warns : OfLine {
-    using OfLine::OfLine;
+  struct Warns : Regression {
+    using Regression::Regression;
     dl::StepOutput train_step(dl::Batch& batch) override {
       TORCH_WARN(state().train.global_step % 2 == 0 ? "even" : "odd");
-      return OfLine::train_step(batch);
+      return Regression::train_step(batch);
     }
   };
   const Folder folder;
-  Warns runner(two_epochs_in(folder), torch::ones({16, 1}));
-  runner.criterion = torch::nn::MSELoss();
+  Warns runner(two_epochs(folder), torch::ones({16, 1}));
   std::vector<std::string> warnings;
   collect_warnings(runner, warnings);
   runner.train({"train"});
   CHECK(warnings == std::vector<std::string>{"[libtorch] even (logged once)", "[libtorch] odd (logged once)"});
+}
+
+TEST_CASE("TorchRunner: a run inside a callback of another logs its own warnings", "[runner]") {
+  const Folder folder, other;
+  Regression outer(two_epochs(folder), torch::ones({16, 1})), inner(two_epochs(other), torch::ones({16}));
+  std::vector<std::string> of_outer, of_inner;
+  collect_warnings(outer, of_outer);
+  collect_warnings(inner, of_inner);
+  struct Trains : dl::Callback {
+    explicit Trains(Regression& runner) : inner(runner) {}
+    void on_run_begin(const dl::RunEvent&) override { inner.train({"train"}); }
+    void on_run_end(const dl::RunEvent&) override { TORCH_WARN("after it"); }
+    Regression& inner;
+  };
+  outer.add(Trains(inner));
+  outer.train({"train"});
+  CHECK(of_outer == std::vector<std::string>{"[libtorch] after it (logged once)"});
+  REQUIRE(of_inner.size() == 1);
+  CHECK_THAT(of_inner[0], StartsWith("criterion: "));
 }
 
 }  // namespace

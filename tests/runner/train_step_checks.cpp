@@ -36,15 +36,9 @@ class Careless : public TinyRunner {
   }
 };
 
-TinyConfig config_in(const Folder& folder) {
-  TinyConfig config(folder);
-  config.epochs = 2;
-  return config;
-}
-
 TEST_CASE("train_step: without backward(loss) step() is an error", "[runner]") {
   const Folder folder;
-  Careless<0> runner(config_in(folder));
+  Careless<0> runner(two_epochs(folder));
   CHECK_THAT(
       error_of<dl::StateError>([&] { runner.train(); }),
       ContainsSubstring("[runner.step] expected a call of backward(loss) in train_step before step(), got none, and no "
@@ -53,7 +47,7 @@ TEST_CASE("train_step: without backward(loss) step() is an error", "[runner]") {
 
 TEST_CASE("train_step: loss.backward() is one warning, and metrics without values are one for each split", "[runner]") {
   const Folder folder;
-  CHECK(warnings_of<Careless<1>>(config_in(folder)) ==
+  CHECK(warnings_of<Careless<1>>(two_epochs(folder)) ==
         std::vector<std::string>{
             "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the "
             "samples of the accumulation window, nor reduced over processes; call backward(loss) in place of "
@@ -65,7 +59,7 @@ TEST_CASE("train_step: a split whose targets are all ignored is a warning about 
   const Folder folder;
   const std::string split = GENERATE(as<std::string>{}, "train", "val");
   const auto warnings_with = [&](std::int64_t from) {
-    TinyRunner runner(config_in(folder));
+    TinyRunner runner(two_epochs(folder));
     dl::Batch points = split == "train" ? make_points(50, 0) : make_points(20, 1000);
     points.target.slice(0, from).fill_(-100);
     runner.datasets[split] = Points{points, split == "train"};
@@ -95,7 +89,7 @@ TEST_CASE("train_step: metrics without values are about the step if any target c
     }
   };
   const Folder folder;
-  const auto warnings = warnings_of<Ignoring>(config_in(folder));
+  const auto warnings = warnings_of<Ignoring>(two_epochs(folder));
   CHECK(std::count(warnings.begin(), warnings.end(),
                    "the metrics of split 'train' received no values; call update_metrics in your train_step") == 1);
 }
@@ -108,20 +102,20 @@ TEST_CASE("train: a metric with a name of the runner is an error before training
       "telemetry), "
       "got ";
   for (const char* name : {"loss", "lr", "epoch", "split", "telemetry"}) {
-    TinyRunner runner(config_in(folder));
+    TinyRunner runner(two_epochs(folder));
     runner.metrics = named(name);
     CHECK(error_of<dl::ConfigError>([&] { runner.initialize(); }) ==
           dl::detail::concat("[runner.build_metrics] ", expected, "'", name, "' in `metrics`; rename it"));
   }
   SECTION("of an evaluation") {
-    TinyRunner runner(config_in(folder));
+    TinyRunner runner(two_epochs(folder));
     runner.evaluate_metrics = named("loss");
     CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
           dl::detail::concat("[runner.build_metrics] ", expected, "'loss' in `evaluate_metrics`; rename it"));
     CHECK(runner.micro_batches == 0);
   }
   SECTION("set after initialize()") {
-    TinyRunner runner(config_in(folder));
+    TinyRunner runner(two_epochs(folder));
     runner.initialize();
     runner.train_metrics = named("loss");
     CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
@@ -129,7 +123,7 @@ TEST_CASE("train: a metric with a name of the runner is an error before training
     CHECK(runner.micro_batches == 0);
   }
   SECTION("a part of such a name is free") {
-    TinyRunner runner(config_in(folder));
+    TinyRunner runner(two_epochs(folder));
     runner.metrics = named("loss_rank");
     runner.train();
     CHECK(runner.state().train.epoch == 2);
@@ -138,7 +132,7 @@ TEST_CASE("train: a metric with a name of the runner is an error before training
 
 TEST_CASE("train_step: a loss that is not finite is a warning with split and step, or stops the run", "[runner]") {
   const Folder folder;
-  TinyConfig config = config_in(folder);
+  TinyConfig config = two_epochs(folder);
   config.epochs = 1;
   config.log_interval = 2;
   CHECK(
@@ -167,7 +161,7 @@ TEST_CASE("train_step: the log has the number of skipped updates", "[runner]") {
     }
   };
   const Folder folder;
-  TinyConfig config = config_in(folder);
+  TinyConfig config = two_epochs(folder);
   config.epochs = 1;
   config.log_interval = 0;
   config.skip_nonfinite_grad = true;
@@ -226,7 +220,7 @@ TEST_CASE("train_step: a loss that does not depend on the optimizer's parameters
     torch::nn::Sequential other_ = make_tiny_net(TinyConfig());
   };
   const Folder folder;
-  Replaced runner(config_in(folder));
+  Replaced runner(two_epochs(folder));
   CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
              ContainsSubstring(
                  "[runner.step] expected gradients of the optimizer's parameters after backward(loss), got none: "
@@ -234,23 +228,11 @@ TEST_CASE("train_step: a loss that does not depend on the optimizer's parameters
                  "zeroed?"));
 }
 
-/// A linear model with outputs [N, 1], over 16 records of these targets.
-struct Regression : dl::TorchRunner {
-  explicit Regression(const TinyConfig& config, const at::Tensor& target) : TorchRunner(config) {
-    model = torch::nn::Linear(2, 1);
-    criterion = torch::nn::MSELoss();
-    for (const char* split : {"train", "val"}) {
-      datasets[split] = dl::data::TensorDataset(torch::ones({16, 2}), target);
-    }
-  }
-  ~Regression() override { close(); }
-};
-
 TEST_CASE("train_step: a target of the prediction's size in another shape is one warning of a run", "[runner]") {
   const Folder folder;
   const auto warnings_with = [&](const at::Tensor& target, const auto& criterion) {
     std::vector<std::string> out;
-    Regression runner(config_in(folder), target);
+    Regression runner(two_epochs(folder), target);
     runner.criterion = criterion;
     collect_warnings(runner, out);
     runner.train();
@@ -267,14 +249,14 @@ TEST_CASE("train_step: a target of the prediction's size in another shape is one
 
 TEST_CASE("TorchRunner: a warning about shapes is in the run's log, also from an evaluation", "[runner]") {
   const Folder logged;
-  Regression first(config_in(logged), torch::ones({16}));
+  Regression first(two_epochs(logged), torch::ones({16}));
   first.train();
   const fs::path dir = first.workspace().dir();
   CHECK(first.close());
   CHECK(count(logs_of(dir), "criterion: the prediction has shape [8, 1] and the target [8]") == 1);
 
   const Folder folder;
-  Regression runner(config_in(folder), torch::ones({16}));
+  Regression runner(two_epochs(folder), torch::ones({16}));
   std::vector<std::string> warnings;
   collect_warnings(runner, warnings);
   runner.evaluate({"val"});
@@ -294,7 +276,7 @@ TEST_CASE("train_step: a batch without a target, which the criterion needs, is a
       "[runner.criterion] expected a target in the batch, got none; return one from the dataset, set a criterion that "
       "does not read it, or override train_step and evaluate_step; in train_step of split 'train', epoch 1, step 1, "
       "with input Float [8, 2] and target none";
-  Regression runner(config_in(folder), torch::ones({16, 1}));
+  Regression runner(two_epochs(folder), torch::ones({16, 1}));
   runner.datasets["train"] = Inputs();
   SECTION("with a loss of elements") {}
   SECTION("with a loss of classes") { runner.criterion = torch::nn::CrossEntropyLoss(); }
@@ -308,7 +290,7 @@ TEST_CASE("train_step: a criterion that reads no target needs none", "[runner]")
     dl::data::Sample get(std::int64_t) const { return {.input = torch::ones({2})}; }
   };
   const Folder folder;
-  Regression runner(config_in(folder), torch::ones({16, 1}));
+  Regression runner(two_epochs(folder), torch::ones({16, 1}));
   runner.datasets["train"] = Inputs();
   runner.criterion = [](const at::Tensor& prediction, const at::Tensor&) { return prediction.square().mean(); };
   runner.train();
@@ -317,7 +299,7 @@ TEST_CASE("train_step: a criterion that reads no target needs none", "[runner]")
 
 TEST_CASE("infer_on_batch: a batch without an input is an error", "[runner]") {
   const Folder folder;
-  Regression runner(config_in(folder), torch::ones({16, 1}));
+  Regression runner(two_epochs(folder), torch::ones({16, 1}));
   CHECK_THAT(error_of<dl::DataError>([&] { runner.infer_on_batch(dl::Batch()); }),
              StartsWith("[runner.infer_step] expected an input in the batch, got none; set the batch's `input`"));
 }
@@ -334,7 +316,7 @@ TEST_CASE("backward: a loss that depends on no trainable parameter is an error",
     }
   };
   const Folder folder;
-  Frozen runner(config_in(folder));
+  Frozen runner(two_epochs(folder));
   CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
              StartsWith("[runner.backward] expected a loss that depends on a trainable parameter, got one without a "
                         "gradient: all parameters are frozen, the prediction was detached or computed without "
@@ -373,7 +355,7 @@ struct Repeating : TinyRunner {
 
 TEST_CASE("train_step: optimizer->step() before step() is an error", "[runner]") {
   const Folder folder;
-  TinyConfig config = config_in(folder);
+  TinyConfig config = two_epochs(folder);
   config.accum_steps = GENERATE(1, 2);
   Repeating runner(config);
   runner.steps_optimizer = true;
@@ -386,7 +368,7 @@ TEST_CASE("train_step: optimizer->step() before step() is an error", "[runner]")
 TEST_CASE("train_step: gradients before the first backward(loss) are one warning", "[runner]") {
   const Folder folder;
   const auto warnings_with = [&](bool Repeating::* mistake, std::int64_t accum_steps) {
-    TinyConfig config = config_in(folder);
+    TinyConfig config = two_epochs(folder);
     config.accum_steps = accum_steps;
     std::vector<std::string> out;
     Repeating runner(config);
@@ -418,7 +400,7 @@ TEST_CASE("TorchRunner: only a runner that has trained warns when it is destroye
   const auto destroy_after = [&](const std::function<void(Open&)>& work) {
     const Folder folder;
     warnings.clear();
-    Open runner(config_in(folder));
+    Open runner(two_epochs(folder));
     collect_warnings(runner, warnings);
     work(runner);
   };
@@ -437,7 +419,7 @@ TEST_CASE("TorchRunner: only a runner that has trained warns when it is destroye
 
 TEST_CASE("train: a dataset that is set after initialize() is an error", "[runner]") {
   const Folder folder;
-  TinyRunner runner(config_in(folder));
+  TinyRunner runner(two_epochs(folder));
   runner.initialize();
   runner.datasets["late"] = Points{make_points(20, 1000), false};
   CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
