@@ -1,4 +1,4 @@
-// CSV and JSON lines compared with pandas, pyarrow and Python's json.
+// CSV and JSON lines compared with pandas, pyarrow, Python's json and nlohmann_json.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <danling/data/datasets/json_lines.hpp>
 #include <danling/formats/table.hpp>
@@ -149,16 +151,27 @@ void measure_records(const std::string& title, const std::string& path, Peers* p
     }
     return std::vector<double>{static_cast<double>(lines.size()), sum};
   };
-  const auto ours = [read](const std::string& name) {
-    return Contestant{.name = name, .time = [read] { return seconds_of([&] { keep(read().data()); }); }, .value = read};
+  const auto read_nlohmann = [path] {
+    std::ifstream file(path, std::ios::binary);
+    double rows = 0;
+    double sum = 0;
+    for (std::string line; std::getline(file, line); ++rows) {
+      sum += nlohmann::json::parse(line).at("x").get<double>();
+    }
+    return std::vector<double>{rows, sum};
+  };
+  const auto here = [](const std::string& name, const std::function<std::vector<double>()>& all) {
+    return Contestant{.name = name, .time = [all] { return seconds_of([&] { keep(all().data()); }); }, .value = all};
   };
   Table table;
   table.title = title + ", record by record";
   table.contestants = {
-      ours("danling (C++) JsonLines::get"), ours("the same again"),
+      here("danling (C++) JsonLines::get", read), here("the same again", read),
       peer(peers, "json.loads of each line", "json 1 " + path, false),
-      peer(peers, "pyarrow.json.read_json, the whole as a table, 1 thread", "pyarrow_json 1 " + path, false)};
-  table.targets = {{.of = 0, .to = {2}, .least = 1}, {.of = 0, .to = {3}, .least = 1}};
+      peer(peers, "pyarrow.json.read_json, the whole as a table, 1 thread", "pyarrow_json 1 " + path, false),
+      here("nlohmann::json::parse of each line", read_nlohmann)};
+  table.targets = {
+      {.of = 0, .to = {2}, .least = 1}, {.of = 0, .to = {3}, .least = 1}, {.of = 0, .to = {4}, .least = 1}};
   table.control = 1;
   run(table, rounds);
 }

@@ -31,7 +31,7 @@ EDGES = {
 EDGES["runner"] = set(EDGES)
 TORCH_FREE = {"core", "formats", "config", "workspace", "telemetry"}
 # Headers directly in include/danling that any module may include; the umbrella is for users only.
-COMMON = {"version.hpp", "fwd.hpp"}
+COMMON = {"version.hpp"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares the figures of README.md and of the text of bench/README.md with the results that bench/results holds.
 
-bench/check_test.py compares the generated table of bench/README.md. Not in a result, hence not compared: the time of the
-recorded example, intervals of added times, and the lowest and highest times of checkpoints.
+bench/check_test.py compares the generated table of bench/README.md. Not in a result, hence not compared: intervals of
+added times, and the lowest and highest times of checkpoints.
 """
 
 import json
@@ -62,8 +62,8 @@ def overhead():
         return [of[f"steps per second, danling (C++) to {name}: {mode}"] for name in names]
 
     yield README, "log every 50 | {:.1f} times the steps per second", peers("plain loop in Python")
-    yield README, "DanLing (Python) | the same | {:.1f}, {:.1f}, {:.1f}, {:.1f} times |", peers(
-        "Lightning Fabric", "Ignite", "Accelerate", "DanLing (Python)"
+    yield README, "DanLing (Python) | the same | {:.1f}, {:.1f}, {:.1f}, {:.1f}, {:.1f}, {:.1f} times |", peers(
+        "Lightning Fabric", "TorchTNT TrainUnit", "TorchTNT AutoUnit", "Ignite", "Accelerate", "DanLing (Python)"
     )
     yield README, "Composer | the same | {:.1f}, {:.1f}, {:.1f} times |", peers("HF Trainer", "Lightning", "Composer")
 
@@ -94,11 +94,11 @@ def processes():
         "take {:.2f} (1F1B), {:.2f} (GPipe), {:.2f} (Interleaved1F1B) and {:.2f} times (ZBVZeroBubble)",
         [one, gpipe, interleaved, zero],
     )
-    eager = [recorded[f"{work}: recorded runner to eager runner"] for work in ("mlp16", "mlp16-8", "encoder")]
+    eager = [recorded[f"{work}: recorded runner to eager runner"] for work in ("mlp16", "mlp16-8", "net", "encoder")]
     yield (
         README,
         "makes {:.1f} times as many steps per second at batch 64 and {:.1f} times as many at batch 8; "
-        "a small encoder makes {:.1f} times",
+        "the net of this example makes {:.1f} times as many, a small encoder {:.1f} times",
         eager,
     )
 
@@ -237,9 +237,16 @@ def end_to_end():
         yield BENCH, row, [of[name + ": wall time"], *numbers, memory, first]
 
 
+def dates():
+    table = (ROOT / README).read_text(encoding="utf-8").split("## How fast")[1].split("\n## ")[0]
+    names = set(re.findall(r"`./dev bench (\w+)`", table))
+    of_results = {json.loads((ROOT / f"bench/results/{name}.json").read_text(encoding="utf-8"))["date"] for name in names}
+    yield README, "The rows are from {}, with results in", [" and ".join(sorted(of_results))]
+
+
 def expected_texts():
     """Yields (page, text with the figures of the results)."""
-    for part in (overhead, processes, data, metrics, checkpoint, end_to_end):
+    for part in (dates, overhead, processes, data, metrics, checkpoint, end_to_end):
         for page, template, numbers in part():
             yield page, template.format(*numbers)
 

@@ -3,8 +3,8 @@
 # installs the tools and passes the build directory with compile_commands.json.
 #
 # Usage: DANLING_BUILD_DIR=<directory> DANLING_CLANG_FORMAT=<program> lint.sh [--all | --fix]
-#   --all  run clang-tidy on every source; by default only on sources without LibTorch and on those that differ from the
-#          main branch
+#   --all  run clang-tidy on every source; by default only on sources without LibTorch, on those of distributed and on
+#          those that differ from the main branch
 #   --fix  format the sources, and check nothing
 set -eu
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <danling/core/child_process.hpp>
+#include <danling/core/detail/child_process.hpp>
 
 #include "launch_output.hpp"
 

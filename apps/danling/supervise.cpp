@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <memory>
 
-#include <danling/core/child_process.hpp>
+#include <danling/core/detail/child_process.hpp>
 #include <danling/core/error.hpp>
 #include <danling/telemetry/logger.hpp>
 #include <danling/telemetry/supervisor.hpp>

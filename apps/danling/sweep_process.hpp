@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <danling/core/signal_queue.hpp>
+#include <danling/core/detail/signal_queue.hpp>
 
 namespace danling_command {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <danling/core/signal_queue.hpp>
+#include <danling/core/detail/signal_queue.hpp>
 
 #include "sweep_process.hpp"
 #include "sweep_spec.hpp"

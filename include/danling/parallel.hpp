@@ -2,6 +2,7 @@
 #pragma once
 
 #include <danling/parallel/context_parallel.hpp>
+#include <danling/parallel/expert_exchange.hpp>
 #include <danling/parallel/mixture_of_experts.hpp>
 #include <danling/parallel/parallelizable.hpp>
 #include <danling/parallel/pipeline.hpp>

@@ -62,7 +62,6 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
 }  // namespace
 
 std::optional<std::int64_t> parse_integer(std::string_view text) { return whole<std::int64_t>(text); }
-std::optional<std::uint64_t> parse_unsigned(std::string_view text) { return whole<std::uint64_t>(text); }
 std::optional<double> parse_number(std::string_view text) { return real<double>(text); }
 std::optional<float> parse_float(std::string_view text) { return real<float>(text); }
 

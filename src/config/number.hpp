@@ -9,8 +9,6 @@ namespace danling::inline v0::detail {
 
 /// Parses decimal digits with an optional sign, within 64 bits.
 std::optional<std::int64_t> parse_integer(std::string_view text);
-/// As parse_integer, for 0 to 2^64 - 1.
-std::optional<std::uint64_t> parse_unsigned(std::string_view text);
 /// Parses a decimal number, `inf` or `nan` with or without YAML's dot; returns nullopt on overflow.
 std::optional<double> parse_number(std::string_view text);
 /// As parse_number, but rounds once, to float.

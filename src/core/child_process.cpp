@@ -1,4 +1,4 @@
-#include <danling/core/child_process.hpp>
+#include <danling/core/detail/child_process.hpp>
 
 #include <fcntl.h>
 #include <signal.h>

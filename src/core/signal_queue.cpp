@@ -1,4 +1,4 @@
-#include <danling/core/signal_queue.hpp>
+#include <danling/core/detail/signal_queue.hpp>
 
 #include <sys/signalfd.h>
 #include <unistd.h>

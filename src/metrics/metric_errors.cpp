@@ -11,7 +11,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// A derived type may hold more than its text: only exactly these are thrown anew.
+// A derived type may hold more than its text: only exactly these types are rethrown.
 template <class E>
 void rethrow_as(const std::exception& error, const std::string& place) {
   if (typeid(error) == typeid(E)) {

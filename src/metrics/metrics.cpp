@@ -46,9 +46,4 @@ std::string MetricsBase::text(int precision) const {
   return out;
 }
 
-void Metrics::update_samples(at::TensorList predictions, at::TensorList targets) {
-  const auto [prediction, target] = metrics::concat_samples(predictions, targets);
-  update(prediction, target);
-}
-
 }  // namespace danling::inline v0

@@ -30,8 +30,8 @@ void metrics::MetricsSpec::fields(Fields& f) {
   f("ignore_index", ignore_index, "ignore targets of this value");
   f("class_dim", class_dim, "dimension of the classes; unset: found from the shapes");
   f("scores", scores, "type of the predictions; detect: logits if the batch has a score outside [0, 1]");
-  f("beta", beta, "of fbeta, above 0; unset: 1").at_least(0);
-  f("thresholds", thresholds, "of auroc, auprc, roc and precision_recall_curve, at least 2; unset: exact").at_least(2);
+  f("beta", beta, "of fbeta; unset: 1").above(0);
+  f("thresholds", thresholds, "of auroc, auprc, roc and precision_recall_curve; unset: exact").at_least(2);
   f("ignore_nan", ignore_nan, "ignore nan targets (regression); unset: true");
   f("device", device, "device that stores predictions (global): cpu, cuda, ...; unset: that of the predictions");
 }

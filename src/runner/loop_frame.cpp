@@ -8,13 +8,13 @@
 
 #include <danling/metrics/metrics.hpp>
 #include <danling/telemetry/logger.hpp>
-#include <danling/telemetry/memory.hpp>
 
 #include <runner/checks.hpp>
 #include <runner/gradients.hpp>
 #include <runner/rank_messages.hpp>
 #include <runner/rank_times.hpp>
 #include <runner/services.hpp>
+#include <telemetry/memory.hpp>
 
 namespace danling::inline v0::detail {
 namespace {

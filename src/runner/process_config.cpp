@@ -206,7 +206,8 @@ std::string_view RunnerConfig::stack_name() const {
 }
 
 void detail::add_meeting_fields(Fields& f, RunnerConfig& config) {
-  f("backend", config.backend, "transport between processes: gloo; unset: gloo")
+  f("backend", config.backend,
+    "transport between processes: gloo; nccl is an error with several processes; unset: gloo")
       .choices({"gloo", "nccl"})
       .non_semantic();
   f("init_method", config.init_method,

@@ -1,4 +1,4 @@
-#include <danling/telemetry/memory.hpp>
+#include <telemetry/memory.hpp>
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include <danling/telemetry/run_clock.hpp>
+#include <danling/telemetry/detail/run_clock.hpp>
 
 #include <algorithm>
 #include <utility>

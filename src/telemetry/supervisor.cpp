@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-#include <danling/core/child_process.hpp>
+#include <danling/core/detail/child_process.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/signals.hpp>
 

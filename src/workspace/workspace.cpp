@@ -35,7 +35,7 @@ void check_checkpoint_dir(const std::string& name) {
   static const std::set<std::string> taken = {"logs",        "metadata",    attempts_name,   lock_name,
                                               source_name,   "tensorboard", "metrics.jsonl", "results.json",
                                               "latest.json", "best.json",   "summary.json",  "metrics.csv",
-                                              "wandb",       "heartbeats",  "profiles"};
+                                              "wandb",       "heartbeats",  "profiles",      "bad_batches"};
   const fs::path path(name);
   bool good = !name.empty() && path.is_relative();
   for (const auto& part : path) {

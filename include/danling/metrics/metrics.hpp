@@ -78,8 +78,6 @@ class Metrics : public MetricsBase {
 
   /// Called once per batch, in training and evaluation, on every rank.
   virtual void update(const at::Tensor& prediction, const at::Tensor& target) = 0;
-  /// Updates with one tensor per sample; the sizes may differ.
-  void update_samples(at::TensorList predictions, at::TensorList targets);
 };
 
 }  // namespace danling::inline v0

@@ -79,6 +79,4 @@ class BasicInferStream {
   detail::InferBatches batches_;
 };
 
-using InferStream = BasicInferStream<at::Tensor>;
-
 }  // namespace danling::inline v0

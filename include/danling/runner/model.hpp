@@ -120,11 +120,6 @@ class CallableModel final : public ModelConcept {
 
 }  // namespace detail
 
-/// Types that a runner's `model` accepts.
-template <class T>
-concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::ScriptModule<T> ||
-                    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&> || detail::TypedForward<T>;
-
 /// A value handle: copies share the module. Empty until assigned.
 ///
 ///     model = Net();                          // a module holder (TORCH_MODULE)

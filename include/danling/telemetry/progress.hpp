@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <danling/telemetry/detail/run_clock.hpp>
 #include <danling/telemetry/logger.hpp>
-#include <danling/telemetry/run_clock.hpp>
 
 namespace danling::inline v0 {
 

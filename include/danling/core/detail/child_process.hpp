@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <danling/core/detail/signal_queue.hpp>
 #include <danling/core/error.hpp>
-#include <danling/core/signal_queue.hpp>
 
 namespace danling::inline v0 {
 
