@@ -38,6 +38,13 @@ TEST_CASE("MetricsSpec: YAML builds metrics, in a program without a runner too",
   CHECK(*metrics->average().number("acc") == 0.75);
 }
 
+TEST_CASE("MetricsSpec: a beta of 0 is refused with the config", "[runner]") {
+  MetricsProgram program;
+  program.metrics.beta = 0.0;
+  CHECK(error_of<ConfigError>([&] { dl::validate(program); }) ==
+        "[config.validate] expected a value above 0 for 'metrics.beta', got 0.0");
+}
+
 TEST_CASE("MetricsSpec: the command line sets each key", "[runner]") {
   MetricsProgram program;
   const char* words[] = {"program", "--metrics.type",         "Multiclass", "--metrics.num_classes",

@@ -55,7 +55,7 @@ TEST_CASE("Workspace: names that cannot be folders are refused", "[workspace]") 
           "[workspace.options] expected checkpoint.dir_name to be a folder inside the run's directory, got '" +
               std::string(name) + "'");
   }
-  for (const char* name : {"logs", "attempts/x", "metadata", ".lock"}) {
+  for (const char* name : {"logs", "attempts/x", "metadata", "bad_batches", ".lock"}) {
     CHECK(refusal([&](auto& o) { o.checkpoint_dir_name = name; }) ==
           "[workspace.options] expected a checkpoint.dir_name that no other file of a run has, got '" +
               std::string(name) + "'");
