@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <nn/flops.hpp>
+#include <nn/recorded_inputs.hpp>
 
 namespace danling::inline v0::nn {
 namespace {
@@ -30,14 +31,14 @@ class FlopCounter::Call : public at::ObserverContext {
       return call;
     }
     // An inner product may be a custom function, whose forward pass records no gradients.
-    if (at::GradMode::is_enabled() && has_nested(function.inputs())) {
+    if (at::GradMode::is_enabled() && has_nested(recorded_inputs(function))) {
       call->nested_ = true;
       ++active->in_nested_;
     } else if (at::GradMode::is_enabled() || active->in_nested_ > 0) {
       call->formula_ = flop_formula(function.name());
     }
     if (call->formula_ != nullptr) {
-      const auto inputs = function.inputs();
+      const auto inputs = recorded_inputs(function);
       call->inputs_.assign(inputs.begin(), inputs.end());
       ++active->in_formula_;
     }

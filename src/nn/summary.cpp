@@ -10,6 +10,7 @@
 #include <danling/core/error.hpp>
 
 #include <nn/flops.hpp>
+#include <nn/recorded_inputs.hpp>
 #include <tensors/nested/impl.hpp>
 
 namespace danling::inline v0::nn {
@@ -62,7 +63,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   auto call = std::make_unique<Call>();
   if (active_recording != nullptr) {
     ++active_recording->depth;
-    const auto inputs = function.inputs();
+    const auto inputs = recorded_inputs(function);
     call->inputs.assign(inputs.begin(), inputs.end());
     call->formula = active_recording->in_formula || has_nested(inputs) ? nullptr : flop_formula(function.name());
     active_recording->in_formula = active_recording->in_formula || call->formula != nullptr;

@@ -10,6 +10,7 @@
 #include <danling/parallel/context_parallel.hpp>
 #include <danling/parallel/ring_attention.hpp>
 
+#include <nn/recorded_inputs.hpp>
 #include <parallel/ring_blocks.hpp>
 
 #include <support/error.hpp>
@@ -175,7 +176,7 @@ TEST_CASE("ring_attention: balanced ranks compute the same number of scores", "[
       const auto handle = at::addThreadLocalCallback(
           at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
             if (std::string_view(call.name()).ends_with("flash_attention_for_cpu")) {
-              const auto inputs = call.inputs();
+              const auto inputs = danling::nn::recorded_inputs(call);
               const std::int64_t rows = inputs[0].toTensor().size(2), keys = inputs[1].toTensor().size(2);
               counted_scores().push_back(inputs[4].toBool() ? rows * (rows + 1) / 2 : rows * keys);
             }
