@@ -18,18 +18,23 @@ namespace {
 using detail::AsyncMode, detail::no_copy;
 using Clock = std::chrono::steady_clock;
 
+CheckpointOptions checked(CheckpointOptions options) {
+  check<ConfigError>(!options.directory.empty(), "checkpoint.options",
+                     "expected a directory for the checkpoints, got none; set CheckpointOptions::directory");
+  detail::check_options(options);
+  return options;
+}
+
 }  // namespace
 
 class FileCheckpointManager::Impl {
  public:
   Impl(CheckpointOptions options, StateFunction full_state, StateFunction model_state, FileCheckpointManager& owner)
-      : options_(std::move(options)),
+      : options_(checked(std::move(options))),
         async_mode_(detail::async_mode_of(options_)),
         full_state_(std::move(full_state)),
         model_state_(std::move(model_state)),
-        shared_(std::make_shared<Shared>(options_.directory, owner)) {
-    detail::check_options(options_);
-  }
+        shared_(std::make_shared<Shared>(options_.directory, owner)) {}
   ~Impl() {
     thread_.reset();  // waits, or detaches the thread
     const std::lock_guard lock(shared_->mutex);

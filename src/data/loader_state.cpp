@@ -216,9 +216,12 @@ void LoaderBase::load_state_dict(const State& state) {
                     split, "; LoaderBase::merge_states combines the states of all");
   detail::Ranges done = detail::positions_of(state);
   const auto size = engine.order_size();
+  const std::string_view other_data =
+      "; the data had more samples when the state was saved (a run begins them anew with "
+      "checkpoint.exclude_from_loading: [dataloaders])";
   const std::int64_t end = done.items().empty() ? 0 : done.items().back().end;
   check<StateError>(!size || end <= *size, "data.loader", "expected a position of at most ", size.value_or(0),
-                    " samples, got ", end, split);
+                    " samples, got ", end, split, other_data);
   check<StateError>(end <= (std::int64_t{1} << 60), "data.loader", "expected a position below 2^60, got ", end, split);
   check<StateError>(size || detail::EpochPlan(size, done, engine.layout).all_have_samples(), "data.loader",
                     "expected a state in which every gap has samples for ", engine.layout.shard.world_size,

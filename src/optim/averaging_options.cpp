@@ -6,7 +6,9 @@ namespace danling::inline v0::optim {
 
 void EMAOptions::fields(Fields& f) {
   f("decay", decay, "weight of the average at an update; unset: 0.999").range(0, 1);
-  f("warmup", warmup, "the n-th update decays by at most (1 + n) / (warmup + n); 0: decay at once; unset: 10")
+  f("warmup", warmup,
+    "after n updates, the next one decays by at most (1 + n) / (warmup + n), the first by 0; 0: decay at once; unset: "
+    "10")
       .at_least(0);
   f("start", start, "updates before averaging begins; unset: 0").at_least(0);
   f("interval", interval, "updates between averages; unset: 1").at_least(1);

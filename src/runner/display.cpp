@@ -45,8 +45,11 @@ std::vector<std::pair<std::string, std::string>> display_numbers(const Result& r
 std::string place_in_run(const BaseRunner& runner) {
   const auto& train = runner.state().train;
   const auto epochs = runner.epochs();
-  return concat(epochs ? concat("in epoch ", std::min(train.epoch + 1, *epochs), ", ") : "", "at step ",
-                train.global_step);
+  const bool ended = epochs && train.epoch >= *epochs;
+  return concat(!epochs ? ""
+                : ended ? concat("after epoch ", train.epoch, ", ")
+                        : concat("in epoch ", train.epoch + 1, ", "),
+                "at step ", train.global_step);
 }
 
 }  // namespace danling::inline v0::detail

@@ -155,7 +155,7 @@ void log_checkpoints(TorchRunnerBase& runner) {
   const DiskUsage usage = disk_usage(directory);
   if (usage.files > 0) {
     runner.logger().info(concat("checkpoints: ", usage.files, usage.files == 1 ? " file, " : " files, ",
-                                format_bytes(usage.bytes), " in ", directory.filename().string(), "/"));
+                                format_bytes(usage.bytes), " in ", runner.config().checkpoint.dir_name, "/"));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -203,10 +204,12 @@ void BaseRunner::Records::append(std::int64_t index, const Result& result) {
   const auto* numbers = has_score ? nullptr : result.find(*runner_.results_.score_split());
   if (numbers != nullptr && std::holds_alternative<Result>(*numbers) && runner_.results_.rows().size() == 1) {
     const auto names = detail::number_names(std::get<Result>(*numbers));
-    services.logger.warning(concat("no score ", quote(runner_.results_.score_name()), " in the results of split ",
-                                   quote(*runner_.results_.score_split()), ", which has [", join(names),
-                                   "]: no best checkpoint is kept; set score_name",
-                                   did_you_mean(runner_.results_.score_name(), names)));
+    const std::string& name = runner_.results_.score_name();
+    const bool is_list = std::find(names.begin(), names.end(), name) != names.end();
+    services.logger.warning(
+        concat("no score ", quote(name), " in the results of split ", quote(*runner_.results_.score_split()),
+               ", which has [", join(names), "]: no best checkpoint is kept; set score_name",
+               is_list ? concat(" to a number of this list, as ", quote(name + ".0")) : did_you_mean(name, names)));
   }
   runner_.callbacks_.notify(&Callback::on_result, ResultEvent{{runner_}, index, result, runner_.results_});
 }

@@ -30,6 +30,21 @@ std::vector<std::filesystem::path> shards_in(const std::filesystem::path& direct
   return out;
 }
 
+/// The newest checkpoint among the attempts that were moved aside; empty if there is none. Their names are times.
+std::filesystem::path checkpoint_aside(const std::filesystem::path& run, const std::string& dir_name) {
+  std::filesystem::path newest;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(run / "attempts", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto checkpoint = entry->path() / dir_name / "latest.pth";
+    std::error_code missing;
+    if (std::filesystem::exists(checkpoint, missing) && newest < checkpoint) {
+      newest = checkpoint;
+    }
+  }
+  return newest;
+}
+
 std::int64_t steps_of(const State& checkpoint) {
   return checkpoint.at("state").at("train").at("global_step").integer();
 }
@@ -60,6 +75,10 @@ detail::RestorePoint BaseRunner::Restorer::find() {
     }
   }
   if (runner_.config().resume) {
+    const auto inside =
+        std::filesystem::path(*runner_.config().resume) / runner_.config().checkpoint.dir_name / "latest.pth";
+    check<ConfigError>(!std::filesystem::exists(inside, missing), "runner.resume",
+                       "expected a checkpoint, got the directory of a run; name the file: ", inside.string());
     return read(*runner_.config().resume);
   }
   if (runner_.config().auto_resume) {
@@ -127,6 +146,12 @@ detail::RestorePoint BaseRunner::Restorer::find() {
     const auto& place = services.workspace.options();
     services.logger.info(concat("auto_resume: found no checkpoint of config ", runner_.config_id_, " in lineage ",
                                 quote(place.lineage), " below ", place.root, "; starts a new run"));
+    const auto aside = checkpoint_aside(services.workspace.dir(), runner_.config().checkpoint.dir_name);
+    if (!aside.empty()) {
+      services.logger.warning(
+          concat("auto_resume: a new start moved the checkpoints of this config aside; to continue ",
+                 "from them, --resume ", aside.string()));
+    }
   }
   if (runner_.config().pretrained) {
     check<ConfigError>(std::filesystem::exists(*runner_.config().pretrained, missing), "runner.load_pretrained",

@@ -53,6 +53,13 @@ TEST_CASE("FileCheckpointManager: saves on the interval, keeps the file before a
         std::vector<std::string>{"latest", "ckpt-e000008", "previous"});
 }
 
+TEST_CASE("FileCheckpointManager: needs a directory", "[checkpoint]") {
+  const auto state = [] { return State(); };
+  CHECK(
+      danling_test::error_of<danling::ConfigError>([&] { danling::FileCheckpointManager manager({}, state, state); }) ==
+      "[checkpoint.options] expected a directory for the checkpoints, got none; set CheckpointOptions::directory");
+}
+
 TEST_CASE("FileCheckpointManager: two valid checkpoints in different files after two saves", "[checkpoint]") {
   const danling_test::TempDir directory;
   CountingRun run;

@@ -82,6 +82,17 @@ TEST_CASE("load_pretrained: finds the weights in the layouts of Python's program
   CHECK(own.at("head.weight").tensor().is_same(own.at("embed.weight").tensor()));
 }
 
+TEST_CASE("load_pretrained: a text is a path", "[checkpoint][pretrained]") {
+  const State own;
+  const std::string text = "nowhere.pth";
+  const auto refusal = [&](const auto& file) {
+    return danling_test::error_of<danling::CheckpointError>([&] { danling::load_pretrained(own, file); });
+  };
+  CHECK(refusal(std::filesystem::path(text)).find("nowhere.pth") != text.npos);
+  CHECK(refusal(text) == refusal(std::filesystem::path(text)));
+  CHECK(refusal(text.c_str()) == refusal(std::filesystem::path(text)));
+}
+
 TEST_CASE("load_pretrained: takes the weights at a key, below prefixes that are renamed", "[checkpoint][pretrained]") {
   const State own = net();
   CHECK(danling::load_pretrained(own, golden_file("teacher.pth"), {.key = "teacher.backbone"}).key ==

@@ -181,8 +181,10 @@ TEST_CASE("Loader: a state that does not fit is refused by name and changes noth
         "records (shuffle) must be the one that the state was saved with (split 'train')");
   State beyond = before;
   beyond["samples"] = 11;
-  CHECK(error_of<danling::StateError>([&] { loader.load_state_dict(beyond); }) ==
-        "[data.loader] expected a position of at most 10 samples, got 11 (split 'train')");
+  CHECK(
+      error_of<danling::StateError>([&] { loader.load_state_dict(beyond); }) ==
+      "[data.loader] expected a position of at most 10 samples, got 11 (split 'train'); the data had more samples when "
+      "the state was saved (a run begins them anew with checkpoint.exclude_from_loading: [dataloaders])");
   State negative = before;
   negative["samples"] = -1;
   CHECK(error_of<danling::StateError>([&] { loader.load_state_dict(negative); }) ==

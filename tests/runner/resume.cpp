@@ -164,5 +164,46 @@ TEST_CASE("auto_resume: without a checkpoint the log names the lineage in which 
              ContainsSubstring(" in lineage 'second' below " + config.workspace_root + "; starts a new run"));
 }
 
+TEST_CASE("auto_resume: names the checkpoint that a failed start moved aside, which resume takes", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  const fs::path run = trained(config);
+  {
+    TinyRunner failing(config);
+    failing.before_step = [](TinyRunner&, std::int64_t) { throw std::runtime_error("a start that fails"); };
+    CHECK_THROWS(failing.train());
+  }
+  config.epochs = 3;
+  config.auto_resume = true;
+  trained(config);
+  std::string texts;
+  for (const auto& log : fs::directory_iterator(run / "logs")) {
+    texts += read_file(log.path());
+  }
+  const std::string begin =
+      "auto_resume: a new start moved the checkpoints of this config aside; to continue from them, --resume ";
+  const auto at = texts.find(begin);
+  REQUIRE(at != texts.npos);
+  config.auto_resume = false;
+  config.resume = texts.substr(at + begin.size(), texts.find('\n', at) - at - begin.size());
+  CHECK(config.resume->starts_with((run / "attempts").string()));
+  TinyRunner resumed(config);
+  resumed.initialize();
+  CHECK(resumed.state().train.epoch == 2);
+}
+
+TEST_CASE("resume: the directory of a run is refused with the file to name", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  const fs::path run = trained(config);
+  config.resume = run.string();
+  TinyRunner runner(config);
+  CHECK(error_of<dl::ConfigError>([&] { runner.initialize(); }) ==
+        "[runner.resume] expected a checkpoint, got the directory of a run; name the file: " +
+            (run / "checkpoints/latest.pth").string());
+}
+
 }  // namespace
 }  // namespace runner_test

@@ -75,5 +75,12 @@ void copy_weights(const State& own, const State& given);
 /// Changes nothing when it throws.
 WeightMatch load_pretrained(const State& own, const State& checkpoint, const PretrainedOptions& options = {});
 WeightMatch load_pretrained(const State& own, const std::filesystem::path& path, const PretrainedOptions& options = {});
+/// A text converts to a State too; here it is a path.
+inline WeightMatch load_pretrained(const State& own, const char* path, const PretrainedOptions& options = {}) {
+  return load_pretrained(own, std::filesystem::path(path), options);
+}
+inline WeightMatch load_pretrained(const State& own, const std::string& path, const PretrainedOptions& options = {}) {
+  return load_pretrained(own, std::filesystem::path(path), options);
+}
 
 }  // namespace danling::inline v0

@@ -121,12 +121,14 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
   std::vector<std::int64_t> sizes, expected = {0};
   for (const auto& shape : shapes) {
     std::int64_t rows = 1;
+    bool overflows = false;  // shapes may come from a damaged file
     for (const std::int64_t dim : ragged) {
       sizes.push_back(shape[static_cast<std::size_t>(dim)]);
       check<DataError>(sizes.back() >= 0, where, "expected sizes of 0 or above, got (", join(shape), ")");
-      rows *= sizes.back();
+      overflows = __builtin_mul_overflow(rows, sizes.back(), &rows) || overflows;
     }
-    expected[0] += rows;
+    overflows = __builtin_add_overflow(expected[0], rows, &expected[0]) || overflows;
+    check<DataError>(!overflows, where, "expected fewer than 2^63 rows, got (", join(shape), ")");
   }
   for (std::size_t dim = 0; dim < rank && !shapes.empty(); ++dim) {
     if (std::find(ragged.begin(), ragged.end(), static_cast<std::int64_t>(dim)) == ragged.end()) {
