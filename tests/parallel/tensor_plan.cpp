@@ -246,7 +246,7 @@ TEST_CASE("parallelize_module: whole inputs and outputs, columns of an embedding
       parallelize_module(sliced, context, plan);
       // Joins the slices to whole parameters.
       for (auto& item : whole.named_parameters()) {
-        const Tensor& mine = sliced.named_parameters()[item.key()];
+        const Tensor mine = sliced.named_parameters()[item.key()];
         const auto slices = slices_of(mine);
         const torch::NoGradGuard no_grad;
         item.value().copy_(slices.empty() ? mine.detach()

@@ -1,4 +1,6 @@
 // compile: recorded steps of several processes.
+#include <danling/nn/sync_batch_norm.hpp>
+
 #include "ddp_runner.hpp"
 #include "models.hpp"
 #include "recorded.hpp"

@@ -129,10 +129,10 @@ TEST_CASE("fsdp: a state that is made inside an evaluation has the trained weigh
       config.fsdp.stage = stage;
       config.checkpoint.backend = "dcp";
       FsdpRunner<> runner(config, group);
-      State inside;
+      dl::State inside;
       runner.before_evaluation_step = [&](TinyRunner& self, std::int64_t) { inside = dl::clone(self.state_dict()); };
       runner.train();
-      const State after = runner.state_dict();
+      const dl::State after = runner.state_dict();
       group.barrier();
       return dl::detail::concat(dl::first_difference(inside.at("model"), after.at("model")), ";",
                                 dl::first_difference(inside.at("ema"), after.at("ema")), ";",
