@@ -12,7 +12,8 @@ constexpr std::int64_t mask = 0xFFFFFFFF;
 }  // namespace
 
 void mark_changed(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) {
+  // Those of InferenceMode have none. In debug builds is_inference() refuses the keys of sliced parameters.
+  if (tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
     tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
