@@ -279,7 +279,7 @@ TEST_CASE("parallelize_module: bfloat16 under autocast", "[parallel][tensor]") {
     parallelize_module(*sliced, context, plan_of(true, false));
     Gpt whole;
     for (auto& item : whole->named_parameters()) {
-      const Tensor& mine = sliced->named_parameters()[item.key()];
+      const Tensor mine = sliced->named_parameters()[item.key()];
       const auto slices = slices_of(mine);
       const torch::NoGradGuard no_grad;
       item.value().copy_(slices.empty() ? mine.detach()
@@ -330,7 +330,7 @@ TEST_CASE("parallelize_module: slices of a plan are sharded by rows in their tur
       sharded.finish_backward();
       const auto theirs = whole->named_parameters();
       for (const auto& [name, rows] : sharded.named_parameters()) {
-        const Tensor& parameter = sliced->named_parameters()[name];
+        const Tensor parameter = sliced->named_parameters()[name];
         const Tensor slice = slice_like(theirs[name].grad(), parameter);
         const auto [first, count] = sharded.row_range(slice.size(0));
         expect_close(rows.grad(), slice.narrow(0, first, count), "the gradient of " + name);
