@@ -30,7 +30,8 @@ std::vector<std::filesystem::path> shards_in(const std::filesystem::path& direct
   return out;
 }
 
-/// The newest checkpoint among the attempts that were moved aside; empty if there is none. Their names are times.
+/// The newest checkpoint among the attempts that were moved aside; empty if there is none. Their names are times,
+/// behind `before-` if the attempt's own was unknown: each of the others counts as newer.
 std::filesystem::path checkpoint_aside(const std::filesystem::path& run, const std::string& dir_name) {
   std::filesystem::path newest;
   std::error_code error;
@@ -38,7 +39,11 @@ std::filesystem::path checkpoint_aside(const std::filesystem::path& run, const s
        entry.increment(error)) {
     const auto checkpoint = entry->path() / dir_name / "latest.pth";
     std::error_code missing;
-    if (std::filesystem::exists(checkpoint, missing) && newest < checkpoint) {
+    const auto rank = [](const std::filesystem::path& path) {
+      const std::string name = path.parent_path().parent_path().filename().string();
+      return std::pair(!name.starts_with("before-"), path.string());
+    };
+    if (std::filesystem::exists(checkpoint, missing) && (newest.empty() || rank(newest) < rank(checkpoint))) {
       newest = checkpoint;
     }
   }
