@@ -76,7 +76,7 @@ std::string given_text(const at::Tensor& value) {
 [[noreturn]] void fail_mixed(at::IntArrayRef before, const std::string& now) {
   fail<MetricError>("average_meter.update", "expected ",
                     before.empty() ? "a scalar" : "a tensor of shape " + detail::shape_text(before), " as before, got ",
-                    now, "; call reset() between the two");
+                    now, "; average over the samples of a batch first, or call reset() between the two");
 }
 
 Result::Value value_of(const at::Tensor& tensor) {

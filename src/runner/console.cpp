@@ -19,6 +19,10 @@ void ConsoleObserver::on_run_begin(const RunEvent& event) {
     std::int64_t batches = runner.split_length(split).value_or(0);
     if (!plan_.epochs && plan_.steps && !plan_.evaluate_interval) {  // the final evaluation covers part of a split
       const std::int64_t part = std::max<std::int64_t>(*plan_.steps / 20, 1);
+      if (batches > part) {
+        logger_.info(concat("evaluate: the run ends with ", part, " of ", batches, " batches of split ", quote(split),
+                            " (steps / 20); set evaluate_interval to evaluate the whole split"));
+      }
       batches = batches > 0 ? std::min(batches, part) : part;
     }
     plan_.evaluations.emplace_back(split, batches);

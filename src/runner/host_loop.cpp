@@ -30,7 +30,6 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
   Training training(runner);
   bool began = false;
   try {
-    Records(runner).begin();
     check<ConfigError>(
         !runner.epochs(), operation,
         "expected `steps`, or neither, in a loop of the program, got epochs=", runner.epochs().value_or(0));
@@ -38,6 +37,7 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
     host->splits = {split};
     LoopState& loop = runner.loop_;
     if (runner.is_finished() || (host->is_at_last_step() && loop.split.empty())) {
+      Records(runner).begin();
       runner.host_ = host;  // an earlier attempt has already ended it
       return;
     }
@@ -48,6 +48,7 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
     training.prepare(/*hosted=*/true);
     Schedules(runner).check_host_loop();
     Checks(runner).monitors();
+    Records(runner).begin();
     began = true;
     runner.callbacks_.notify(&Callback::on_run_begin, RunEvent{{runner}, host->splits, {}});
     runner.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner}, runner.state_.train.epoch, loop.round});

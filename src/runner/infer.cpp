@@ -70,6 +70,16 @@ detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::o
   check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
                      steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
+  if (const auto& options = loader.options();
+      (options.shuffle || options.drop_last) && warned_.insert(concat("infer ", split)).second) {
+    const std::string key = concat("dataloader.", split, ".");
+    logger().warning(concat(
+        "infer: split ", quote(split), options.shuffle ? " is shuffled, so is the order of its predictions" : "",
+        options.shuffle && options.drop_last ? ", and it" : "",
+        options.drop_last ? " may lack the records of a last incomplete batch" : "", "; set ",
+        options.shuffle ? concat(key, "shuffle: false") : "", options.shuffle && options.drop_last ? " and " : "",
+        options.drop_last ? concat(key, "drop_last: false") : "", " for all in their order"));
+  }
   if (pass_ == nullptr && host_ == nullptr && !evaluating_) {
     enter(RunnerMode::infer, split);
   }

@@ -69,6 +69,8 @@ void LoopFrame::start(std::int64_t done) {
   runner_.logger().debug(concat("split ", quote(split_), ": begins a pass at batch ", done,
                                 total_ > 0 ? concat(" of ", total_) : std::string()));
   send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
+  find_meters();
+  loss_count_ = loss_->count();
   telemetry_.start();
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
@@ -110,6 +112,15 @@ void LoopFrame::begin_batch(std::int64_t number) const {
   }
   if (const auto& losses = runner_.criterion.losses()) {
     losses->begin_batch(number);
+  }
+}
+
+void LoopFrame::check_loss_meter() {
+  checked_loss_ = true;
+  if (loss_->count() != loss_count_ && runner_.warned_.insert(concat("loss meter ", split_)).second) {
+    runner_.logger().warning(concat("meters[\"loss\"] of split ", quote(split_),
+                                    " counts each batch twice: the step updates it, and the runner adds the loss that "
+                                    "the step returns; remove the update, or give the meter another name"));
   }
 }
 

@@ -28,6 +28,9 @@ class LoopFrame {
       ++without_targets_;
     } else if (loss.defined()) {
       find_meters();
+      if (!checked_loss_) [[unlikely]] {
+        check_loss_meter();
+      }
       loss_->update(loss, count);
     } else {
       ++without_loss_;
@@ -104,6 +107,8 @@ class LoopFrame {
       lr_ = nullptr;
     }
   }
+  /// Warns if the first step of the pass has updated the meter of the loss that it returns.
+  void check_loss_meter();
   void progress(std::int64_t done);
   void write_line();
   void write_synchronized();
@@ -130,8 +135,10 @@ class LoopFrame {
   std::int64_t logged_ = -1;
   std::int64_t without_targets_ = 0;  // batches and shards that add_loss() ignored
   std::int64_t without_loss_ = 0;     // those with targets, of a step that returned none
-  double waited_before_ = 0.0;        // time waited for other ranks in earlier passes
-  std::uint64_t meters_ = 0;          // generation of `meters`, to which the next two members belong
+  bool checked_loss_ = false;
+  std::int64_t loss_count_ = 0;  // of the meter when the pass began
+  double waited_before_ = 0.0;   // time waited for other ranks in earlier passes
+  std::uint64_t meters_ = 0;     // generation of `meters`, to which the next two members belong
   AverageMeter* loss_ = nullptr;
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;

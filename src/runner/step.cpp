@@ -76,7 +76,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
                     "expected the name of a model, got none in a runner with only `models`; call backward(loss, name)");
   Windows(*this).begin(learner, step);
   if (learner.backwards++ == 0 && step.number <= Windows::num_checked) [[unlikely]] {
-    Windows(*this).check_no_gradients(learner, step);
+    Windows(*this).check_gradients_before(learner, step);
   }
   double weight = learner.window.weight();
   if (weight == 0.0 && (is_single_process_ || !parallelism().needs_every_backward())) {

@@ -65,8 +65,8 @@ const ResultHistory& TorchRunnerBase::train(const std::vector<std::string>& requ
     if (fault_ != nullptr && fault_->joins) {
       FaultTolerance(*this).join();
     }
-    Records(*this).begin();
     if (is_finished()) {
+      Records(*this).begin();
       logger().info("train: nothing to do, the run is finished");
       return results_;
     }
@@ -81,6 +81,7 @@ const ResultHistory& TorchRunnerBase::train(const std::vector<std::string>& requ
     Checks(*this).score_name(splits);
     Checks(*this).monitors();
     Schedules(*this).check_evaluations();
+    Records(*this).begin();  // after the checks: it moves the files of an earlier attempt
     began = true;
     const WatchedLoop watched(*this);
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});

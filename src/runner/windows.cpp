@@ -221,10 +221,18 @@ void TorchRunnerBase::Windows::check_optimizer(const Learner& learner, const Ope
                     "optimizer->step(); remove it: step() calls the optimizer at the end of the accumulation window");
 }
 
-void TorchRunnerBase::Windows::check_no_gradients(const Learner& learner, const OpenStep& step) {
+void TorchRunnerBase::Windows::check_gradients_before(const Learner& learner, const OpenStep& step) {
   // Several models may share parameters; ranks, shards of a batch and recorded steps keep gradients of their own.
-  if (step.repeat != nullptr || learner.window.count() > 1 || runner_.learners_.size() > 1 ||
-      !runner_.is_single_process_ || runner_.computes_shards_ || runner_.tapes_ != nullptr) {
+  if (step.repeat != nullptr || runner_.learners_.size() > 1 || !runner_.is_single_process_ ||
+      runner_.computes_shards_ || runner_.tapes_ != nullptr) {
+    return;
+  }
+  if (learner.window.count() > 1) {
+    const bool has_added = learner.window.divisor() > learner.window.weight();  // some had a valid target
+    check<StateError>(!has_added || has_gradient(learner), "runner.backward",
+                      "expected the gradients of the micro-batches before this one, to which backward(loss) adds, got "
+                      "none: does train_step call zero_grad()? Remove the call: step() clears gradients after each "
+                      "update");
     return;
   }
   const at::NoGradGuard no_grad;

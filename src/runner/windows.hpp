@@ -32,8 +32,9 @@ class TorchRunnerBase::Windows {
   double open_weight() const;
   /// Counts a short window at the end of the data as a whole one, so that the next pass begins a new window.
   void align();
-  /// Before the first backward pass of a window: warns of gradients, to which it would add.
-  void check_no_gradients(const Learner& learner, const OpenStep& step);
+  /// Called before the backward pass of the first steps: warns of gradients before that of a window, to which it would
+  /// add. @throws StateError when the gradients of the window's earlier micro-batches are gone
+  void check_gradients_before(const Learner& learner, const OpenStep& step);
   /// Drops accumulated gradients after an exception.
   void drop();
 

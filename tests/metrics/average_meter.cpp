@@ -164,18 +164,21 @@ TEST_CASE("AverageMeter: scalars and shapes do not mix until reset", "[metrics]"
         "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [2]; call reset() "
         "between the two");
   CHECK(error_of<MetricError>([&] { meter.update(1.0); }) ==
-        "[average_meter.update] expected a tensor of shape [3] as before, got a number; call reset() between the two");
+        "[average_meter.update] expected a tensor of shape [3] as before, got a number; average over the samples of a "
+        "batch first, or call reset() between the two");
   CHECK(error_of<MetricError>([&] { meter.update(row({1})); }) ==
         "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [1]; call reset() "
         "between the two");
   CHECK(error_of<MetricError>([&] { meter.update(row({1}).sum()); }) ==
-        "[average_meter.update] expected a tensor of shape [3] as before, got a scalar; call reset() between the two");
+        "[average_meter.update] expected a tensor of shape [3] as before, got a scalar; average over the samples of a "
+        "batch first, or call reset() between the two");
   CHECK(elements(meter.average()) == std::vector<double>{1, 2, 3});
   CHECK(meter.count() == 1);
   meter.reset();
   meter.update(1.0);
   CHECK(error_of<MetricError>([&] { meter.update(row({1, 2})); }) ==
-        "[average_meter.update] expected a scalar as before, got a tensor of shape [2]; call reset() between the two");
+        "[average_meter.update] expected a scalar as before, got a tensor of shape [2]; average over the samples of a "
+        "batch first, or call reset() between the two");
   CHECK(meter.avg() == 1.0);
   CHECK(meter.count() == 1);
 }

@@ -31,6 +31,30 @@ TEST_CASE("evaluate_interval: options that contradict it are errors, and patienc
   CHECK(warnings == std::vector<std::string>{"patience has no effect by `steps` unless evaluate_interval is set"});
 }
 
+TEST_CASE("evaluate_interval: without it the log of a run by steps says how much of a split its evaluation covers",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 20;
+  const auto log_of_run = [&] {
+    TinyRunner runner(config);  // 3 batches of split val
+    runner.train();
+    runner.close();
+    return logs_of(runner.workspace().dir());
+  };
+  const std::string line =
+      "evaluate: the run ends with 1 of 3 batches of split 'val' (steps / 20); set evaluate_interval to evaluate the "
+      "whole split";
+  CHECK_THAT(log_of_run(), ContainsSubstring(line));
+  SECTION("with it, it is the whole split") { config.evaluate_interval = 20; }
+  SECTION("a longer run may cover the whole split") { config.steps = 60; }
+  SECTION("epochs do") {
+    config.steps.reset();
+    config.epochs = 1;
+  }
+  CHECK_THAT(log_of_run(), !ContainsSubstring("the run ends with"));
+}
+
 TEST_CASE("evaluate_interval: its evaluations choose the best, and the run resumes bit for bit", "[runner]") {
   TinyConfig config;
   config.steps = 23;

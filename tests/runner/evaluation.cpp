@@ -187,6 +187,39 @@ TEST_CASE("TorchRunner: build_datasampler replaces shuffling of the training spl
   }
 }
 
+TEST_CASE("TorchRunner: inference of a split in another order, or without its last records, is one warning",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  std::vector<std::string> warnings;
+  std::string expected;
+  SECTION("shuffled") {
+    expected =
+        "infer: split 'train' is shuffled, so is the order of its predictions; set dataloader.train.shuffle: false for "
+        "all in their order";
+  }
+  SECTION("without its last records") {
+    config.dataloader.splits["train"].shuffle = false;
+    config.dataloader.splits["train"].drop_last = true;
+    expected =
+        "infer: split 'train' may lack the records of a last incomplete batch; set dataloader.train.drop_last: false "
+        "for all in their order";
+  }
+  SECTION("both") {
+    config.dataloader.splits["train"].drop_last = true;
+    expected =
+        "infer: split 'train' is shuffled, so is the order of its predictions, and it may lack the records of a last "
+        "incomplete batch; set dataloader.train.shuffle: false and dataloader.train.drop_last: false for all in their "
+        "order";
+  }
+  SECTION("neither") { config.dataloader.splits["train"].shuffle = false; }
+  TinyRunner runner(config);
+  collect_warnings(runner, warnings);
+  runner.infer("train");
+  runner.infer("train");
+  CHECK(warnings == (expected.empty() ? std::vector<std::string>() : std::vector<std::string>{expected}));
+}
+
 TEST_CASE("TorchRunner: inference returns predictions in order, as one tensor or as a stream", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
