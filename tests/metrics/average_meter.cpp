@@ -161,14 +161,14 @@ TEST_CASE("AverageMeter: scalars and shapes do not mix until reset", "[metrics]"
   AverageMeter meter;
   meter.update(row({1, 2, 3}));
   CHECK(error_of<MetricError>([&] { meter.update(row({1, 2})); }) ==
-        "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [2]; call reset() "
-        "between the two");
+        "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [2]; average over "
+        "the samples of a batch first, or call reset() between the two");
   CHECK(error_of<MetricError>([&] { meter.update(1.0); }) ==
         "[average_meter.update] expected a tensor of shape [3] as before, got a number; average over the samples of a "
         "batch first, or call reset() between the two");
   CHECK(error_of<MetricError>([&] { meter.update(row({1})); }) ==
-        "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [1]; call reset() "
-        "between the two");
+        "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [1]; average over "
+        "the samples of a batch first, or call reset() between the two");
   CHECK(error_of<MetricError>([&] { meter.update(row({1}).sum()); }) ==
         "[average_meter.update] expected a tensor of shape [3] as before, got a scalar; average over the samples of a "
         "batch first, or call reset() between the two");
