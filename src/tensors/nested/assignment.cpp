@@ -1,6 +1,7 @@
 // NestedTensor::set and index_put_: write to elements, also with new lengths.
 #include <algorithm>
 
+#include <ATen/TensorIndexing.h>
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/scalar_tensor.h>
 
