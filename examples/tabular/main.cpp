@@ -72,6 +72,7 @@ class PriceRunner : public dl::TorchRunner {
     const std::filesystem::path root = config.data.root;
     const auto train = dl::data::table_dataset(dl::formats::read_csv(root / "train.csv"), options);
     options.categories = train->categories();  // the same number for the same city
+    options.inputs = train->inputs();          // the same columns in the same order
     datasets["test"] = dl::data::table_dataset(dl::formats::read_csv(root / "test.csv"), options);
     const auto [rest, held] = dl::data::hold_out(train, train->size() / 10, /*seed=*/0);
     datasets["train"] = rest;

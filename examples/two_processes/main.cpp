@@ -24,7 +24,7 @@ struct Counter : dl::Callback {
     event.runner.parallelism().group().all_reduce(all);  // every rank calls it
     std::printf("rank %d of %d: %d of %d samples so far, val loss %.6f\n", static_cast<int>(event.runner.rank()),
                 static_cast<int>(event.runner.world_size()), static_cast<int>(mine), all.item<int>(),
-                *event.result.number("val.loss"));
+                event.result.at("val.loss"));
     std::fflush(stdout);
   }
 };

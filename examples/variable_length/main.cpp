@@ -138,8 +138,8 @@ void compare(const PassageConfig& config) {
     losses.emplace_back();
     accuracies.emplace_back();
     for (const auto& row : runner.results().rows()) {
-      losses.back().push_back(*row.result.number("train.loss"));
-      accuracies.back().push_back(*row.result.number("val.acc"));
+      losses.back().push_back(row.result.at("train.loss"));
+      accuracies.back().push_back(row.result.at("val.acc"));
     }
     runner.close();
   }

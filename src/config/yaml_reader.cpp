@@ -1,5 +1,7 @@
 // Reads YAML text into nodes by yaml-cpp's events, which have the line of every key and include duplicates.
+#include <algorithm>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include <yaml-cpp/anchor.h>
@@ -144,6 +146,15 @@ class YamlBuilder : public YAML::EventHandler {
   Amount aliased_;
 };
 
+/// True if the line of this number, from 0, begins with a tab, maybe after spaces.
+bool has_tab(std::string_view text, int line) {
+  for (; line > 0 && !text.empty(); --line) {
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  const auto first = text.find_first_not_of(' ');
+  return first != std::string_view::npos && text[first] == '\t';
+}
+
 }  // namespace
 
 Node read_yaml(std::string_view text, const Origin& origin) {
@@ -160,7 +171,8 @@ Node read_yaml(std::string_view text, const Origin& origin) {
     return builder.take();
   } catch (const YAML::Exception& error) {
     fail<ConfigError>("config.load", "expected YAML, got a syntax error: ", one_line(error.msg), " (",
-                      origin.at(error.mark.line + 1), ")");
+                      origin.at(error.mark.line + 1), ")",
+                      has_tab(text, error.mark.line) ? "; YAML indents by spaces, this line by a tab" : "");
   }
 }
 

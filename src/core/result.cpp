@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include <danling/core/detail/suggest.hpp>
+#include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
 namespace danling::inline v0 {
@@ -175,6 +177,19 @@ const double* Result::number(std::string_view path) const {
     }
   }
   return nullptr;
+}
+
+double Result::at(std::string_view path) const {
+  const double* found = number(path);
+  if (found == nullptr) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : flatten(".")) {
+      names.push_back(name);
+    }
+    fail<MetricError>("result.at", "expected one of the numbers [", join(names), "], got ", quote(path),
+                      did_you_mean(path, names));
+  }
+  return *found;
 }
 
 Result& Result::operator[](std::string_view name) {

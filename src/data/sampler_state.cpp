@@ -21,7 +21,9 @@ void check_sampler_state(const State& state, std::string_view type, std::int64_t
                     " sampler; the order of records (shuffle) must be the one that the state was saved with");
   const std::int64_t saved_size = state.at("size").integer();
   check<StateError>(saved_size == size, "data.sampler", "expected a state of ", size, " records, got one of ",
-                    saved_size);
+                    saved_size,
+                    "; load it with the data that it was saved with; a run may leave it out "
+                    "(checkpoint.exclude_from_loading: dataloaders)");
 }
 
 void check_same(const State& state, std::string_view name, std::int64_t now, std::string_view what) {

@@ -14,7 +14,7 @@
 
 namespace danling::inline v0 {
 
-void TorchRunnerBase::Adapters::attach() {
+void TorchRunnerBase::Internals::Adapters::attach() {
   const LoraConfig& lora = runner_.config().lora;
   const bool common = !assigned_keys(static_cast<const nn::LoraOptions&>(lora)).empty();
   if (common && runner_.model) {
@@ -41,21 +41,21 @@ void TorchRunnerBase::Adapters::attach() {
                      "expected ema.enabled for the average of a model with adapters, got an `ema` of the program");
 }
 
-void TorchRunnerBase::Adapters::update(const std::string& name) {
+void TorchRunnerBase::Internals::Adapters::update(const std::string& name) {
   const ModelHandle& handle = name.empty() ? runner_.model : runner_.models.at(name);
   if (handle.lora() != nullptr) {
     handle.lora()->update();
   }
 }
 
-void TorchRunnerBase::Adapters::update() {
+void TorchRunnerBase::Internals::Adapters::update() {
   update("");
   for (const auto& [name, handle] : runner_.models) {
     update(name);
   }
 }
 
-void TorchRunnerBase::Adapters::freeze() {
+void TorchRunnerBase::Internals::Adapters::freeze() {
   const OptimConfig& optim = runner_.config().optim;
   const NamedTensors saved = modules_to_save();
   NamedTensors common = runner_.model.named_parameters();
@@ -77,7 +77,7 @@ void TorchRunnerBase::Adapters::freeze() {
   }
 }
 
-NamedTensors TorchRunnerBase::Adapters::modules_to_save() const {
+NamedTensors TorchRunnerBase::Internals::Adapters::modules_to_save() const {
   NamedTensors out;
   const auto add = [&out](const ModelHandle& model, const nn::LoraOptions& options) {
     if (model.lora() == nullptr) {
@@ -99,10 +99,8 @@ NamedTensors TorchRunnerBase::Adapters::modules_to_save() const {
   return out;
 }
 
-std::shared_ptr<optim::Optimizer> TorchRunnerBase::Adapters::build_optimizer(optim::OptimizerSpec spec,
-                                                                             const ModelHandle& model,
-                                                                             NamedTensors parameters,
-                                                                             std::vector<std::string>& warnings) {
+std::shared_ptr<optim::Optimizer> TorchRunnerBase::Internals::Adapters::build_optimizer(
+    optim::OptimizerSpec spec, const ModelHandle& model, NamedTensors parameters, std::vector<std::string>& warnings) {
   if (spec.freeze || model.lora() != nullptr) {
     const bool some = !parameters.empty();
     std::erase_if(parameters, [](const auto& item) { return !item.second.requires_grad(); });
@@ -113,7 +111,7 @@ std::shared_ptr<optim::Optimizer> TorchRunnerBase::Adapters::build_optimizer(opt
   return optim::build_optimizer(spec, parameters, &warnings);
 }
 
-void TorchRunnerBase::Adapters::check_optimizers() const {
+void TorchRunnerBase::Internals::Adapters::check_optimizers() const {
   const auto check_one = [](const ModelHandle& model, const std::shared_ptr<optim::Optimizer>& optimizer,
                             const std::string& member, const std::string& section) {
     if (model.lora() == nullptr || optimizer == nullptr) {

@@ -5,7 +5,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Adapters {
+class TorchRunnerBase::Internals::Adapters {
  public:
   explicit Adapters(TorchRunnerBase& runner) : runner_(runner) {}
 

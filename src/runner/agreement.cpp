@@ -15,10 +15,10 @@ namespace danling::inline v0 {
 
 bool BaseRunner::stop_requested() {
   return requests_.stop.load(std::memory_order_relaxed) != 0 || stop_signal() != 0 ||
-         (time_limit_.is_set() && Agreement(*this).is_time_over());
+         (time_limit_.is_set() && Internals::Agreement(*this).is_time_over());
 }
 
-bool BaseRunner::Agreement::is_time_over() {
+bool BaseRunner::Internals::Agreement::is_time_over() {
   const auto* manager = runner_.services_ != nullptr ? runner_.services_->checkpoint_manager.get() : nullptr;
   const double save_seconds = manager != nullptr ? manager->last_save_seconds() : 0.0;
   const bool saves = runner_.config().record && !runner_.config().checkpoint.load_only;
@@ -29,7 +29,7 @@ bool BaseRunner::Agreement::is_time_over() {
 }
 
 // Reads the signal after the request, so that a stop by a signal always has its name.
-StepPacket BaseRunner::Agreement::packet_of_stop() const {
+StepPacket BaseRunner::Internals::Agreement::packet_of_stop() const {
   if (!runner_.stop_requested()) [[likely]] {
     return {};
   }
@@ -37,7 +37,7 @@ StepPacket BaseRunner::Agreement::packet_of_stop() const {
   return {.signal = request != 0 ? request : stop_signal(), .stop = true};
 }
 
-bool BaseRunner::Agreement::is_joined_by() {
+bool BaseRunner::Internals::Agreement::is_joined_by() {
   detail::FaultState* fault = runner_.fault_.get();
   const auto now = std::chrono::steady_clock::now();
   if (fault == nullptr || !runner_.is_main_process() || now - fault->looked < std::chrono::milliseconds(200)) {
@@ -47,7 +47,7 @@ bool BaseRunner::Agreement::is_joined_by() {
   return fault->members.has_waiting_process();
 }
 
-StepPacket BaseRunner::Agreement::agree(const Own& own) {
+StepPacket BaseRunner::Internals::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
   const StepPacket stop = packet_of_stop();
   StepPacket all = runner_.parallelism().exchange_packets({.weight = own.weight,
@@ -78,7 +78,7 @@ StepPacket BaseRunner::Agreement::agree(const Own& own) {
   return all;
 }
 
-void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) {
+void BaseRunner::Internals::Agreement::stop_if_requested(bool save, const StepPacket& all) {
   Saver saver(runner_);
   saver.poll();
   if (!all.stop) [[likely]] {
@@ -106,13 +106,13 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
                                                                    : ""));
 }
 
-void BaseRunner::Agreement::report_failure(const std::exception& error) {
+void BaseRunner::Internals::Agreement::report_failure(const std::exception& error) {
   if (!detail::is_known_to_all(error)) {
     report_failure(detail::abort_reason(error, error.what()));
   }
 }
 
-void BaseRunner::Agreement::report_failure(std::string_view words) {
+void BaseRunner::Internals::Agreement::report_failure(std::string_view words) {
   if (runner_.parallelism().group().alone()) {  // or the processes have not joined yet
     return;
   }

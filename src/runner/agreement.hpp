@@ -6,7 +6,7 @@
 
 namespace danling::inline v0 {
 
-class BaseRunner::Agreement {
+class BaseRunner::Internals::Agreement {
  public:
   explicit Agreement(BaseRunner& runner) : runner_(runner) {}
 

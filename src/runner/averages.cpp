@@ -41,12 +41,12 @@ std::optional<Options> enabled_options(const AverageConfig<Options>& config, con
 
 }  // namespace
 
-bool TorchRunnerBase::Averages::is_enabled(const RunnerConfig& config) {
+bool TorchRunnerBase::Internals::Averages::is_enabled(const RunnerConfig& config) {
   return any_enabled(config.ema) || any_enabled(config.swa);
 }
 
 // Call it only after the models are on their device.
-detail::ModelAverages& TorchRunnerBase::Averages::all() {
+detail::ModelAverages& TorchRunnerBase::Internals::Averages::all() {
   if (!runner_.averages_->built) {
     build();
     runner_.averages_->built = true;
@@ -54,7 +54,7 @@ detail::ModelAverages& TorchRunnerBase::Averages::all() {
   return *runner_.averages_;
 }
 
-void TorchRunnerBase::Averages::build() {
+void TorchRunnerBase::Internals::Averages::build() {
   constexpr const char* where = "runner.averages";
   check<ConfigError>(!runner_.ema, where,
                      "expected either ema.enabled or swa.enabled in the config or the runner's own `ema`, got both; "
@@ -108,12 +108,12 @@ void TorchRunnerBase::Averages::build() {
 
 // ---- units of SWA: epochs, or updates of the model in a run by steps ------------------------------------------------
 
-std::optional<std::int64_t> TorchRunnerBase::Averages::units(const std::string& name) const {
+std::optional<std::int64_t> TorchRunnerBase::Internals::Averages::units(const std::string& name) const {
   return by_epochs() ? runner_.epochs() : Schedules(runner_).length_in_steps(name);
 }
 
-optim::SWAOptions TorchRunnerBase::Averages::resolved(optim::SWAOptions options,
-                                                      std::optional<std::int64_t> total) const {
+optim::SWAOptions TorchRunnerBase::Internals::Averages::resolved(optim::SWAOptions options,
+                                                                 std::optional<std::int64_t> total) const {
   if (!options.interval) {
     options.interval = by_epochs() ? 1 : std::max<std::int64_t>(total.value_or(1) / 100, 1);
   }
@@ -123,14 +123,14 @@ optim::SWAOptions TorchRunnerBase::Averages::resolved(optim::SWAOptions options,
   return options;
 }
 
-std::int64_t TorchRunnerBase::Averages::position() const {
+std::int64_t TorchRunnerBase::Internals::Averages::position() const {
   return by_epochs() ? runner_.state_.train.epoch : runner_.state_.train.global_step;
 }
 
 // ---- training -------------------------------------------------------------------------------------------------------
 
 // Called before the counters read the flag of an update that the device may have skipped.
-void TorchRunnerBase::Averages::update(Learner& learner) {
+void TorchRunnerBase::Internals::Averages::update(Learner& learner) {
   const auto found = all().models.find(learner.name);
   if (found == all().models.end()) {
     return;
@@ -149,7 +149,7 @@ void TorchRunnerBase::Averages::update(Learner& learner) {
 }
 
 // Skips an epoch that is already averaged: the run was stopped in its evaluation.
-void TorchRunnerBase::Averages::end_epoch() {
+void TorchRunnerBase::Internals::Averages::end_epoch() {
   if (runner_.averages_ == nullptr || !by_epochs()) {
     return;
   }
@@ -162,7 +162,7 @@ void TorchRunnerBase::Averages::end_epoch() {
 
 // ---- evaluation -----------------------------------------------------------------------------------------------------
 
-TorchRunnerBase::Averages::Scope::Scope(const TorchRunnerBase& runner, bool applied)
+TorchRunnerBase::Internals::Averages::Scope::Scope(const TorchRunnerBase& runner, bool applied)
     : runner_(const_cast<TorchRunnerBase&>(runner)) {  // a model's values are not part of the runner's constness
   if (runner_.averages_ != nullptr) [[unlikely]] {
     before_ = runner_.averages_->applied;
@@ -170,18 +170,18 @@ TorchRunnerBase::Averages::Scope::Scope(const TorchRunnerBase& runner, bool appl
   }
 }
 
-TorchRunnerBase::Averages::Scope::~Scope() {
+TorchRunnerBase::Internals::Averages::Scope::~Scope() {
   if (runner_.averages_ != nullptr) [[unlikely]] {
     Averages(runner_).set_applied(before_);
   }
 }
 
-State TorchRunnerBase::Averages::Scope::kept(State state) const {
+State TorchRunnerBase::Internals::Averages::Scope::kept(State state) const {
   const detail::ModelAverages* averages = runner_.averages_.get();
   return averages != nullptr && averages->keeps_memory && before_ ? clone(state) : state;
 }
 
-void TorchRunnerBase::Averages::set_applied(bool applied) {
+void TorchRunnerBase::Internals::Averages::set_applied(bool applied) {
   if (std::exchange(all().applied, applied) == applied) {
     return;
   }
@@ -202,7 +202,7 @@ void TorchRunnerBase::Averages::set_applied(bool applied) {
   }
 }
 
-std::string TorchRunnerBase::Averages::evaluated() {
+std::string TorchRunnerBase::Internals::Averages::evaluated() {
   bool exponential = false;
   for (auto& [name, averages] : all().models) {
     const auto* average = averages.evaluated();
@@ -214,7 +214,7 @@ std::string TorchRunnerBase::Averages::evaluated() {
   return exponential ? "ema" : "";
 }
 
-void TorchRunnerBase::Averages::add_evaluated(State& weights) {
+void TorchRunnerBase::Internals::Averages::add_evaluated(State& weights) {
   if (runner_.averages_ == nullptr) {
     return;
   }
@@ -225,7 +225,7 @@ void TorchRunnerBase::Averages::add_evaluated(State& weights) {
   }
 }
 
-State TorchRunnerBase::Averages::instead_of_models(State weights) {
+State TorchRunnerBase::Internals::Averages::instead_of_models(State weights) {
   const auto replace = [](State& part) {
     if (const State* average = part.find("ema")) {
       part["model"] = State(*average);
@@ -242,7 +242,7 @@ State TorchRunnerBase::Averages::instead_of_models(State weights) {
 }
 
 std::string TorchRunnerBase::evaluated_average() const {
-  return averages_ != nullptr ? Averages(const_cast<TorchRunnerBase&>(*this)).evaluated() : ema ? "ema" : "";
+  return averages_ != nullptr ? Internals::Averages(const_cast<TorchRunnerBase&>(*this)).evaluated() : ema ? "ema" : "";
 }
 
 }  // namespace danling::inline v0

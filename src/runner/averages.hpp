@@ -63,7 +63,7 @@ class ModelAverages {
 }  // namespace detail
 
 /// Does nothing without `ema` and `swa` in the config.
-class TorchRunnerBase::Averages {
+class TorchRunnerBase::Internals::Averages {
  public:
   explicit Averages(TorchRunnerBase& runner) : runner_(runner) {}
 

@@ -6,7 +6,7 @@
 
 namespace danling::inline v0 {
 
-std::vector<TorchRunnerBase::Averages::Missing> TorchRunnerBase::Averages::missing() {
+std::vector<TorchRunnerBase::Internals::Averages::Missing> TorchRunnerBase::Internals::Averages::missing() {
   std::vector<Missing> out;
   const auto add = [&](const std::string& name, const char* key, const std::optional<optim::WeightAverage>& average,
                        std::optional<std::int64_t> interval, const char* unit, std::optional<std::int64_t> total) {
@@ -23,7 +23,7 @@ std::vector<TorchRunnerBase::Averages::Missing> TorchRunnerBase::Averages::missi
   return out;
 }
 
-void TorchRunnerBase::Averages::warn_never() {
+void TorchRunnerBase::Internals::Averages::warn_never() {
   for (const Missing& average : missing()) {
     if (average.is_never() && runner_.warned_.insert(concat("never ", average.section)).second) {
       runner_.logger().warning(concat("runner.averages: expected an average of ", average.section,
@@ -35,7 +35,7 @@ void TorchRunnerBase::Averages::warn_never() {
   }
 }
 
-void TorchRunnerBase::Averages::end() {
+void TorchRunnerBase::Internals::Averages::end() {
   if (runner_.averages_ == nullptr || !runner_.requests_.ended) {
     return;
   }

@@ -9,7 +9,7 @@
 
 namespace danling::inline v0 {
 
-void TorchRunnerBase::Averages::prepare() {
+void TorchRunnerBase::Internals::Averages::prepare() {
   if (runner_.averages_ == nullptr) {
     return;
   }
@@ -29,7 +29,7 @@ void TorchRunnerBase::Averages::prepare() {
 }
 
 // Restarts SWA: the run was extended, so its last part has moved.
-void TorchRunnerBase::Averages::begin_again(const std::string& name, detail::AveragesOfModel& averages) {
+void TorchRunnerBase::Internals::Averages::begin_again(const std::string& name, detail::AveragesOfModel& averages) {
   State empty;
   empty["weights"] = State();
   averages.swa->load_state_dict(empty);
@@ -48,7 +48,7 @@ void TorchRunnerBase::Averages::begin_again(const std::string& name, detail::Ave
 
 // Restores the rates without SWALR: from the schedule if it is a function of the position, else the last ones before
 // SWALR.
-void TorchRunnerBase::Averages::restore_rates(Learner& learner, const detail::AveragesOfModel& averages) {
+void TorchRunnerBase::Internals::Averages::restore_rates(Learner& learner, const detail::AveragesOfModel& averages) {
   auto& groups = learner.optimizer->param_groups();
   for (std::size_t i = 0; i < groups.size() && groups.size() == averages.rates.size(); ++i) {
     groups[i].lr = averages.rates[i];
@@ -62,7 +62,7 @@ void TorchRunnerBase::Averages::restore_rates(Learner& learner, const detail::Av
   }
 }
 
-void TorchRunnerBase::Averages::begin_schedules() {
+void TorchRunnerBase::Internals::Averages::begin_schedules() {
   if (runner_.averages_ == nullptr) {
     return;
   }
@@ -74,7 +74,7 @@ void TorchRunnerBase::Averages::begin_schedules() {
   }
 }
 
-void TorchRunnerBase::Averages::bind_schedule(Learner& learner, detail::AveragesOfModel& averages) {
+void TorchRunnerBase::Internals::Averages::bind_schedule(Learner& learner, detail::AveragesOfModel& averages) {
   const auto& options = averages.swa_options;
   if (!averages.swa || !options.lr || averages.swa->updates() < averages.swa->start()) {
     return;
@@ -100,8 +100,8 @@ void TorchRunnerBase::Averages::bind_schedule(Learner& learner, detail::Averages
 }
 
 // During training (a roll-back) restores the learner's schedule of that time.
-void TorchRunnerBase::Averages::load_schedule(const std::string& name, detail::AveragesOfModel& averages,
-                                              const State* saved) {
+void TorchRunnerBase::Internals::Averages::load_schedule(const std::string& name, detail::AveragesOfModel& averages,
+                                                         const State* saved) {
   const auto previous = std::exchange(averages.swa_scheduler, nullptr);
   const State* state = saved != nullptr ? saved->find("scheduler") : nullptr;
   averages.rates.clear();

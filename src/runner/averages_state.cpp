@@ -11,7 +11,7 @@
 
 namespace danling::inline v0 {
 
-void TorchRunnerBase::Averages::save(const std::string& name, State& part) {
+void TorchRunnerBase::Internals::Averages::save(const std::string& name, State& part) {
   if (runner_.averages_ == nullptr) {
     return;
   }
@@ -41,7 +41,7 @@ void TorchRunnerBase::Averages::save(const std::string& name, State& part) {
   part["averages"] = std::move(counters);
 }
 
-void TorchRunnerBase::Averages::load(const std::string& name, const State& part) {
+void TorchRunnerBase::Internals::Averages::load(const std::string& name, const State& part) {
   if (runner_.averages_ == nullptr) {
     return;
   }
@@ -65,8 +65,9 @@ void TorchRunnerBase::Averages::load(const std::string& name, const State& part)
   }
 }
 
-void TorchRunnerBase::Averages::load(const std::string& name, const std::string& key, optim::WeightAverage& average,
-                                     const State& part, const State* counters) {
+void TorchRunnerBase::Internals::Averages::load(const std::string& name, const std::string& key,
+                                                optim::WeightAverage& average, const State& part,
+                                                const State* counters) {
   const State* weights = part.find(key);
   const State* counts = counters != nullptr && counters->is_map() ? counters->find(key) : nullptr;
   const bool has_weights = weights != nullptr && weights->is_map();
@@ -103,7 +104,7 @@ NamedTensors detail::trained_state(const Parallelism& parallelism, const ModelHa
   return out;
 }
 
-State TorchRunnerBase::Averages::gathered(const std::string& name, const State& weights) {
+State TorchRunnerBase::Internals::Averages::gathered(const std::string& name, const State& weights) {
   const Parallelism& parallelism = runner_.parallelism();
   State out = State::Map();
   const NamedTensors state = model_of(name).named_state();
@@ -115,7 +116,7 @@ State TorchRunnerBase::Averages::gathered(const std::string& name, const State& 
   return out;
 }
 
-State TorchRunnerBase::Averages::as_averaged(const std::string& name, const State& weights) {
+State TorchRunnerBase::Internals::Averages::as_averaged(const std::string& name, const State& weights) {
   const Parallelism& parallelism = runner_.parallelism();
   const NamedTensors state = model_of(name).named_state();
   const NamedTensors trained = detail::trained_state(parallelism, model_of(name));
@@ -139,12 +140,12 @@ State TorchRunnerBase::Averages::as_averaged(const std::string& name, const Stat
   return std::find(ranks.begin(), ranks.end(), "1") == ranks.end() ? weights : gathered(name, own);
 }
 
-bool TorchRunnerBase::Averages::saves_beside(const TorchRunnerBase& runner) {
+bool TorchRunnerBase::Internals::Averages::saves_beside(const TorchRunnerBase& runner) {
   return runner.averages_ != nullptr && runner.averages_->keeps_memory && runner.averages_->applied &&
          runner.saves_shards() && !runner.shard_states().is_exposed();
 }
 
-State TorchRunnerBase::Averages::trained_weights(const ModelHandle& model) {
+State TorchRunnerBase::Internals::Averages::trained_weights(const ModelHandle& model) {
   if (saves_beside(runner_)) {
     for (auto& [name, averages] : all().models) {
       if (averages.ema && model_of(name).address() == model.address()) {
@@ -155,7 +156,7 @@ State TorchRunnerBase::Averages::trained_weights(const ModelHandle& model) {
   return {};
 }
 
-State TorchRunnerBase::Averages::weights_of(const std::string& name, const optim::WeightAverage& average) {
+State TorchRunnerBase::Internals::Averages::weights_of(const std::string& name, const optim::WeightAverage& average) {
   const auto whole = runner_.averages_->whole.find(&average);
   if (whole != runner_.averages_->whole.end()) {
     return whole->second;
@@ -180,7 +181,7 @@ State TorchRunnerBase::Averages::weights_of(const std::string& name, const optim
   return out;
 }
 
-std::shared_ptr<void> TorchRunnerBase::Averages::expose(std::shared_ptr<void> parameters) {
+std::shared_ptr<void> TorchRunnerBase::Internals::Averages::expose(std::shared_ptr<void> parameters) {
   if (runner_.averages_ == nullptr || parameters == nullptr || runner_.parallelism().has_whole_parameters()) {
     return parameters;
   }

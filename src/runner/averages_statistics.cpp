@@ -34,7 +34,7 @@ class Estimating {
 
 }  // namespace
 
-void TorchRunnerBase::Averages::estimate_statistics() {
+void TorchRunnerBase::Internals::Averages::estimate_statistics() {
   if (runner_.averages_ == nullptr || runner_.averages_->disabled) {
     return;
   }
@@ -79,7 +79,7 @@ void TorchRunnerBase::Averages::estimate_statistics() {
   runner_.logger().info(concat("swa: estimated the statistics of batch normalization over ", batches, " batches"));
 }
 
-std::int64_t TorchRunnerBase::Averages::batch_limit(const data::LoaderBase& loader) const {
+std::int64_t TorchRunnerBase::Internals::Averages::batch_limit(const data::LoaderBase& loader) const {
   // One pass estimates the statistics of all models.
   std::int64_t batches = 0;
   bool limited = true;
@@ -95,7 +95,8 @@ std::int64_t TorchRunnerBase::Averages::batch_limit(const data::LoaderBase& load
   return loader.length().value_or(std::max<std::int64_t>(runner_.steps().value_or(0) / 20, 1));
 }
 
-std::int64_t TorchRunnerBase::Averages::pass(const std::string& split, const std::vector<const ModelHandle*>& handles) {
+std::int64_t TorchRunnerBase::Internals::Averages::pass(const std::string& split,
+                                                        const std::vector<const ModelHandle*>& handles) {
   data::LoaderBase& loader = runner_.loader(split);
   const std::int64_t limit = batch_limit(loader);
   runner_.enter(RunnerMode::evaluate, split);

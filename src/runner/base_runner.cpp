@@ -56,7 +56,7 @@ double BaseRunner::progress() const {
 
 void BaseRunner::init_distributed() {
   if (config().ft.enabled) {
-    replace_parallelism(Setup(*this).join_members());
+    replace_parallelism(Internals::Setup(*this).join_members());
     logger_->show(config().console && is_main_process());
   } else {
     const ProcessIdentity identity = detail::apply_init_method(parallelism_->identity(), config());

@@ -33,20 +33,20 @@ void add_weights(const State& saved, State& out, std::string& average) {
 
 }  // namespace
 
-bool BaseRunner::Saver::has_best_weights() const {
+bool BaseRunner::Internals::Saver::has_best_weights() const {
   const auto* best = runner_.results_.saved_best();
   return best != nullptr && (runner_.is_step_mode() || runner_.at_boundary()) &&
          runner_.round_number(best->index) ==
              (runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch);
 }
 
-std::string BaseRunner::Saver::weights_name() const {
+std::string BaseRunner::Internals::Saver::weights_name() const {
   const auto reached = runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch;
   return concat(runner_.is_step_mode() ? "step " : "epoch ", reached, has_best_weights() ? " (last, best" : " (last",
                 suffix(runner_.evaluated_average()), ")");
 }
 
-std::optional<std::pair<State, std::string>> BaseRunner::Saver::best_weights(std::string_view key) {
+std::optional<std::pair<State, std::string>> BaseRunner::Internals::Saver::best_weights(std::string_view key) {
   if (has_best_weights()) {
     return std::nullopt;
   }
@@ -77,12 +77,12 @@ std::optional<std::pair<State, std::string>> BaseRunner::Saver::best_weights(std
   return std::nullopt;
 }
 
-bool BaseRunner::Saver::exports_best() const {
+bool BaseRunner::Internals::Saver::exports_best() const {
   return runner_.config().checkpoint.export_with == "best" && !runner_.config().checkpoint.load_only &&
          runner_.config().record && !has_best_weights();
 }
 
-void BaseRunner::Saver::export_best() {
+void BaseRunner::Internals::Saver::export_best() {
   CheckpointManager& manager = runner_.checkpoint_manager();
   const auto exposed = runner_.gather_checkpoint_state(/*writes=*/false);
   if (!exports_best() || (!runner_.is_main_process() && !manager.is_collective())) {
@@ -102,7 +102,7 @@ void BaseRunner::Saver::export_best() {
   runner_.wait_for_checkpoints();
 }
 
-void BaseRunner::Saver::export_files() {
+void BaseRunner::Internals::Saver::export_files() {
   // For sharded checkpoints the manager writes model.safetensors.
   if (runner_.is_main_process() && !runner_.saves_shards() && runner_.config().record &&
       !runner_.config().checkpoint.load_only) {
@@ -112,7 +112,7 @@ void BaseRunner::Saver::export_files() {
 }
 
 // Makes best.pth and best.json hold the same result; logs a warning if it is not the best result.
-void BaseRunner::Saver::reconcile_best() {
+void BaseRunner::Internals::Saver::reconcile_best() {
   auto& services = *runner_.services_;
   const std::string previous = std::exchange(runner_.unsaved_best_, {});
   if (!Records(runner_).is_open()) {
@@ -156,7 +156,7 @@ void BaseRunner::Saver::reconcile_best() {
   }
 }
 
-bool BaseRunner::Saver::republish_best(std::int64_t index) {
+bool BaseRunner::Internals::Saver::republish_best(std::int64_t index) {
   auto& logger = runner_.services_->logger;
   std::vector<std::string> problems;
   const auto made_from = runner_.checkpoint_manager().republish_best(index, problems);

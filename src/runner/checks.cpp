@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 #include <typeinfo>
+#include <unordered_set>
 
 #include <c10/util/Type.h>
 #include <torch/nn/module.h>
@@ -40,13 +41,13 @@ bool is_empty(const Result& counts) {
 
 }  // namespace
 
-void TorchRunnerBase::Checks::not_training(std::string_view operation) const {
+void TorchRunnerBase::Internals::Checks::not_training(std::string_view operation) const {
   check<StateError>(!runner_.training_, operation,
                     "expected a call after train() or train_on_batch() has returned or thrown, got one during it");
 }
 
 // `dl::run` runs these tools before it trains; another program would ignore the keys and train.
-void TorchRunnerBase::Checks::check_tools_called(std::string_view operation) const {
+void TorchRunnerBase::Internals::Checks::check_tools_called(std::string_view operation) const {
   const RunnerConfig& config = runner_.config();
   for (const auto& [set, key, call] :
        {std::tuple(config.summary, "summary", "summarize"), std::tuple(config.find_lr.enabled, "find_lr", "find_lr"),
@@ -56,7 +57,7 @@ void TorchRunnerBase::Checks::check_tools_called(std::string_view operation) con
   }
 }
 
-void TorchRunnerBase::Checks::shards(std::string_view operation, bool in_loop_of_runner) const {
+void TorchRunnerBase::Internals::Checks::shards(std::string_view operation, bool in_loop_of_runner) const {
   for (const std::string_view axis : {"context", "pipeline"}) {  // batches of a program's loop are not cut
     check<ConfigError>(in_loop_of_runner || runner_.parallelism().axis(axis).size == 1, operation,
                        "expected training by train() with parallel.axes.", axis, " above 1, got a loop of the program");
@@ -78,7 +79,7 @@ void TorchRunnerBase::Checks::shards(std::string_view operation, bool in_loop_of
   expect(!runner_.config().log_noise_scale, "no log_noise_scale", "it, which compares parts of a batch by process");
 }
 
-std::string TorchRunnerBase::Checks::kinds_of_metrics() const {
+std::string TorchRunnerBase::Internals::Checks::kinds_of_metrics() const {
   std::vector<std::string> out;
   const auto add = [&](const std::string& name, const auto* object) {
     if (object != nullptr) {
@@ -94,7 +95,7 @@ std::string TorchRunnerBase::Checks::kinds_of_metrics() const {
 }
 
 // All ranks read the same list and throw the same error.
-void TorchRunnerBase::Checks::same_loop(std::string_view operation, std::string_view split) const {
+void TorchRunnerBase::Internals::Checks::same_loop(std::string_view operation, std::string_view split) const {
   if (runner_.group().alone()) {
     return;
   }
@@ -110,7 +111,7 @@ void TorchRunnerBase::Checks::same_loop(std::string_view operation, std::string_
 }
 
 // All ranks read the same list and throw the same error.
-void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
+void TorchRunnerBase::Internals::Checks::same_data(const Splits& splits) const {
   if (runner_.group().alone()) {
     return;
   }
@@ -148,7 +149,7 @@ void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
   }
 }
 
-void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
+void TorchRunnerBase::Internals::Checks::trainable(const Splits& splits) const {
   if (splits.train.empty()) {
     std::vector<std::string> names;
     for (const SplitInfo& split : runner_.splits()) {
@@ -195,14 +196,15 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
   }
 }
 
-void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Result& averages) {
+void TorchRunnerBase::Internals::Checks::numbers(const detail::LoopFrame& frame, const Result& averages) {
   runner_.synchronize_counters();
   const double* loss = averages.number("loss");
   // The policy checks the loss of an open window at the end of the window.
   const bool judged = runner_.loss_policy_ != nullptr && !runner_.is_settled();
   if (loss != nullptr && !std::isfinite(*loss) && !judged) {
-    const std::string place = concat("split ", quote(frame.split()), ", epoch ", runner_.state_.train.epoch + 1,
-                                     ", by step ", runner_.state_.train.global_step);
+    const std::string place =
+        concat("split ", quote(frame.split()), ", epoch ", runner_.state_.train.epoch + (runner_.at_boundary() ? 0 : 1),
+               ", by step ", runner_.state_.train.global_step);
     if (runner_.mode_ == RunnerMode::train && runner_.config().on_nonfinite == "stop") {
       detail::fail_agreed<NonFiniteError>(runner_.joins_updates_, "runner.loss", "expected a finite loss, got ", *loss,
                                           " in ", place, " (on_nonfinite: stop); earlier checkpoints are intact");
@@ -241,7 +243,7 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
 }
 
 // Called at the end of a training pass: without an update a run could continue for days and train nothing.
-void TorchRunnerBase::Checks::models_updated(std::string_view split) {
+void TorchRunnerBase::Internals::Checks::models_updated(std::string_view split) {
   for (const Learner& learner : runner_.learners_) {
     if (runner_.learners_.size() > 1 && learner.updates == 0 && learner.skipped == 0 &&
         runner_.warned_.insert(concat("updates ", learner.name)).second) {
@@ -255,7 +257,43 @@ void TorchRunnerBase::Checks::models_updated(std::string_view split) {
   }
 }
 
-void TorchRunnerBase::Checks::schedules() {
+// An optimizer holds the parameters that required gradients when it was made. One that leaves out parameters from the
+// beginning does so on purpose.
+void TorchRunnerBase::Internals::Checks::parameters_trained() {
+  if (!runner_.is_single_process_ || runner_.computes_shards_) {
+    return;
+  }
+  std::unordered_set<const c10::TensorImpl*> held;
+  for (const Learner& learner : runner_.learners_) {
+    for (const auto& group : learner.optimizer->param_groups()) {
+      for (const at::Tensor& parameter : group.params) {
+        held.insert(parameter.unsafeGetTensorImpl());
+      }
+    }
+  }
+  std::vector<std::string> names;
+  for (const Learner& learner : runner_.learners_) {
+    const ModelHandle& model = learner.name.empty() ? runner_.model : runner_.models.at(learner.name);
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      if (parameter.requires_grad() && !held.contains(parameter.unsafeGetTensorImpl())) {
+        names.push_back(concat(learner.name, learner.name.empty() ? "" : ".", name));
+      }
+    }
+  }
+  const auto count = static_cast<std::int64_t>(names.size());
+  if (runner_.services().untrained >= 0 && count > runner_.services().untrained &&
+      runner_.warned_.insert("untrained").second) {
+    runner_.logger().warning(concat(
+        count, " parameters require gradients and are in no optimizer, ", count - runner_.services().untrained,
+        " of them since training began, such as ", quote(names.back()),
+        ": they are not trained. An optimizer holds the parameters that required gradients when it was made: to train "
+        "them later, freeze them by requires_grad_(false) in on_round_begin, not by optim.freeze; do not replace a "
+        "model"));
+  }
+  runner_.services().untrained = count;
+}
+
+void TorchRunnerBase::Internals::Checks::schedules() {
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && learner.scheduler->is_finished() &&
         runner_.warned_.insert(concat("schedule ", learner.name)).second) {
@@ -267,7 +305,7 @@ void TorchRunnerBase::Checks::schedules() {
   }
 }
 
-void TorchRunnerBase::Checks::metrics_fed(detail::LoopFrame& frame) {
+void TorchRunnerBase::Internals::Checks::metrics_fed(detail::LoopFrame& frame) {
   if (runner_.active_metrics_ == nullptr || !is_empty(runner_.active_metrics_->count()) ||
       !runner_.warned_.insert(concat("metrics ", runner_.split_)).second) {
     return;
@@ -283,7 +321,7 @@ void TorchRunnerBase::Checks::metrics_fed(detail::LoopFrame& frame) {
   }
 }
 
-void TorchRunnerBase::Checks::loss_returned(detail::LoopFrame& frame) {
+void TorchRunnerBase::Internals::Checks::loss_returned(detail::LoopFrame& frame) {
   const bool has_metrics = runner_.active_metrics_ != nullptr && !is_empty(runner_.active_metrics_->count());
   if (runner_.mode_ != RunnerMode::train || has_metrics || !frame.lacks_loss()) {
     return;
@@ -301,6 +339,17 @@ void TorchRunnerBase::Checks::loss_returned(detail::LoopFrame& frame) {
     runner_.logger().warning(concat("train_step returned no loss in split ", quote(runner_.split_),
                                     ", and updated no meter; return {.prediction = ..., .loss = loss}"));
   }
+}
+
+void TorchRunnerBase::Internals::Checks::loss_weighted(const detail::LoopFrame& frame) {
+  if (!frame.averages_unevenly() || !runner_.warned_.insert(concat("uneven ", runner_.split_)).second) {
+    return;
+  }
+  const auto [least, most] = frame.batch_sizes();
+  runner_.logger().warning(concat(
+      "the loss of split ", quote(runner_.split_), " is an average over its batches, which have ", least, " to ", most,
+      " samples and count alike: nothing says what a loss of the step averages over; use a loss of LibTorch or "
+      "dl::Losses as `criterion`, or give batches a loss_normalizer"));
 }
 
 }  // namespace danling::inline v0

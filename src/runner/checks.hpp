@@ -7,7 +7,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Checks {
+class TorchRunnerBase::Internals::Checks {
  public:
   explicit Checks(TorchRunnerBase& runner) : runner_(runner) {}
 
@@ -36,9 +36,12 @@ class TorchRunnerBase::Checks {
   // Called where the host reads numbers anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
   void metrics_fed(detail::LoopFrame& frame);
+  /// Warns of an average over batches of different sizes, each counted as one.
+  void loss_weighted(const detail::LoopFrame& frame);
   void loss_returned(detail::LoopFrame& frame);  ///< by train_step, or other numbers in its place
   void evaluations_of_host() const;              ///< at the end of a loop that the program owns
   void models_updated(std::string_view split);
+  void parameters_trained();  ///< at the beginning of a pass
 
  private:
   void schedules();

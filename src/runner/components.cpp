@@ -83,8 +83,8 @@ void select_recompute(TorchRunnerBase& runner) {
 void TorchRunnerBase::materialize_model() {
   check<StateError>(static_cast<bool>(model) || !models.empty(), "runner.materialize_model",
                     "expected a model, got none; assign `model` in the constructor of your runner");
-  Adapters(*this).attach();
-  Adapters(*this).freeze();
+  Internals::Adapters(*this).attach();
+  Internals::Adapters(*this).freeze();
   if (input_dtype_) {
     convert_weights(*input_dtype_);
   }
@@ -97,8 +97,8 @@ void TorchRunnerBase::materialize_model() {
     parallelism().prepare(handle, device());
   }
   ema.to(device());
-  loss_terms_ = LossTerms::build(*this);
-  tapes_ = StepTapes::build(*this);
+  loss_terms_ = Internals::LossTerms::build(*this);
+  tapes_ = Internals::StepTapes::build(*this);
   distills_ = loss_terms_ != nullptr && loss_terms_->has_teacher();
   criterion.to(device());
   select_recompute(*this);
@@ -109,13 +109,13 @@ NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const {
 }
 
 void TorchRunnerBase::read_options() {
-  averages_ = Averages::is_enabled(config()) ? std::make_shared<detail::ModelAverages>() : nullptr;
+  averages_ = Internals::Averages::is_enabled(config()) ? std::make_shared<detail::ModelAverages>() : nullptr;
   const std::string_view precision = config().precision_name();
   autocast_dtype_ = precision == "bf16"   ? std::optional(at::kBFloat16)
                     : precision == "fp16" ? std::optional(at::kHalf)
                                           : std::nullopt;
   input_dtype_ = precision == "fp64" ? std::optional(at::kDouble) : std::nullopt;
-  if (LossPolicy::judges(config())) {
+  if (Internals::LossPolicy::judges(config())) {
     loss_policy_ = std::make_shared<detail::LossPolicyState>();
   }
 }
@@ -128,13 +128,14 @@ void TorchRunnerBase::build_optimizer() {
   config().check_model_names(names);
   std::vector<std::string> warnings{config().check_optim(optimizer != nullptr)};
   if (optimizer == nullptr && config().optim.type && model) {
-    optimizer = Adapters::build_optimizer(config().optim, model, iter_optimizer_named_parameters(), warnings);
+    optimizer =
+        Internals::Adapters::build_optimizer(config().optim, model, iter_optimizer_named_parameters(), warnings);
   }
   if (optimizer != nullptr) {
-    Learners(*this).build_scaler(scaler);
+    Internals::Learners(*this).build_scaler(scaler);
   }
-  Learners(*this).build_optimizers(warnings);
-  Adapters(*this).check_optimizers();
+  Internals::Learners(*this).build_optimizers(warnings);
+  Internals::Adapters(*this).check_optimizers();
   for (const auto& warning : warnings) {
     logger().warning(warning);
   }
@@ -143,15 +144,15 @@ void TorchRunnerBase::build_optimizer() {
 void TorchRunnerBase::build_scheduler() {
   const auto& sched = config().sched;
   std::vector<std::string> warnings{config().check_sched(scheduler != nullptr)};
-  Learners(*this).build_schedulers(warnings);
+  Internals::Learners(*this).build_schedulers(warnings);
   for (const auto& warning : warnings) {
     logger().warning(warning);
   }
   if (scheduler == nullptr && optimizer != nullptr && !sched.type_name().empty()) {
-    scheduler = Schedules(*this).build("", sched, *optimizer);
+    scheduler = Internals::Schedules(*this).build("", sched, *optimizer);
   }
   if (scheduler != nullptr) {
-    Schedules(*this).check_interval(sched, *scheduler);
+    Internals::Schedules(*this).check_interval(sched, *scheduler);
   }
 }
 
@@ -161,13 +162,13 @@ void TorchRunnerBase::build_metrics() {
     train_metrics = nullptr;
     evaluate_metrics = nullptr;
   }
-  Checks(*this).metric_names("runner.build_metrics");
+  Internals::Checks(*this).metric_names("runner.build_metrics");
 }
 
 const ModelHandle& TorchRunnerBase::evaluation_model() const { return ema ? ema : model; }
 
 std::optional<std::int64_t> TorchRunnerBase::steps_per_epoch() const {
-  const detail::WindowLengths lengths = Schedules(*this).window_lengths();
+  const detail::WindowLengths lengths = Internals::Schedules(*this).window_lengths();
   std::int64_t total = 0;
   for (const auto& split : train_splits()) {
     const data::LoaderBase* loader = find_loader(split);
@@ -187,76 +188,79 @@ std::optional<std::int64_t> TorchRunnerBase::split_length(std::string_view split
 // ---- state ----------------------------------------------------------------------------------------------------------
 
 State TorchRunnerBase::model_state_dict() const {
-  const Averages::Scope own(*this, Averages::saves_beside(*this));
+  const Internals::Averages::Scope own(*this, Internals::Averages::saves_beside(*this));
   State out;
   if (model || models.empty()) {
-    out["model"] =
-        saves_shards() && !shard_states().is_exposed() ? ShardStates(*this).of_model(model) : model.state_dict();
+    out["model"] = saves_shards() && !shard_states().is_exposed() ? Internals::ShardStates(*this).of_model(model)
+                                                                  : model.state_dict();
   }
   if (ema) {
     out["ema"] = ema.state_dict();
   }
   for (const auto& [name, handle] : models) {
-    out["models"][name]["model"] =
-        saves_shards() && !shard_states().is_exposed() ? ShardStates(*this).of_model(handle) : handle.state_dict();
+    out["models"][name]["model"] = saves_shards() && !shard_states().is_exposed()
+                                       ? Internals::ShardStates(*this).of_model(handle)
+                                       : handle.state_dict();
   }
-  Averages(const_cast<TorchRunnerBase&>(*this)).add_evaluated(out);
+  Internals::Averages(const_cast<TorchRunnerBase&>(*this)).add_evaluated(out);
   return own.kept(std::move(out));
 }
 
-State TorchRunnerBase::pass_state() const { return Snapshot(const_cast<TorchRunnerBase&>(*this)).save_pass(); }
+State TorchRunnerBase::pass_state() const {
+  return Internals::Snapshot(const_cast<TorchRunnerBase&>(*this)).save_pass();
+}
 
 State TorchRunnerBase::state_dict() {
-  const Averages::Scope own(*this, Averages::saves_beside(*this));
+  const Internals::Averages::Scope own(*this, Internals::Averages::saves_beside(*this));
   State out = BaseRunner::state_dict();
-  out["loop"] = Snapshot(*this).save();
+  out["loop"] = Internals::Snapshot(*this).save();
   out["ema"] = ema ? ema.state_dict() : State();
   const bool in_shards = saves_shards() && !shard_states().is_exposed();
   out["optimizer"] = !optimizer  ? State()
-                     : in_shards ? ShardStates(*this).of_optimizer(model, *optimizer)
+                     : in_shards ? Internals::ShardStates(*this).of_optimizer(model, *optimizer)
                                  : parallelism().optimizer_state(*optimizer);
   out["scheduler"] = scheduler ? scheduler->state_dict() : State();
   if (scaler) {
     out["scaler"] = scaler->state_dict();
   }
   out["model"] = !model && !models.empty() ? State()
-                 : in_shards               ? ShardStates(*this).of_model(model)
+                 : in_shards               ? Internals::ShardStates(*this).of_model(model)
                                            : model.state_dict();
-  Averages(*this).save("", out);
-  Learners(*this).save(out);
+  Internals::Averages(*this).save("", out);
+  Internals::Learners(*this).save(out);
   return own.kept(std::move(out));
 }
 
 void TorchRunnerBase::load_state_dict(const State& checkpoint) {
-  Checks(*this).not_training("runner.load_checkpoint");
+  Internals::Checks(*this).not_training("runner.load_checkpoint");
   if (host_ != nullptr) {
-    HostLoop::end(*this);  // the next batch continues from the checkpoint
-    Windows(*this).drop();
+    Internals::HostLoop::end(*this);  // the next batch continues from the checkpoint
+    Internals::Windows(*this).drop();
   }
   BaseRunner::load_state_dict(checkpoint);
   if (const State* loop = checkpoint.find("loop")) {
-    Snapshot(*this).load(*loop);
+    Internals::Snapshot(*this).load(*loop);
   }
 }
 
 void TorchRunnerBase::load_model(const State& state) {
   if (saves_shards() && !shard_states().is_exposed()) {
-    ShardStates(*this).load_model(model, state);
+    Internals::ShardStates(*this).load_model(model, state);
   } else {
     model.load_state_dict(state);
   }
 }
 void TorchRunnerBase::load_named_model(const std::string& name, const State& state) {
   if (saves_shards() && !shard_states().is_exposed()) {
-    ShardStates(*this).load_model(models.at(name), state);
+    Internals::ShardStates(*this).load_model(models.at(name), state);
   } else {
     models.at(name).load_state_dict(state);
   }
 }
 void TorchRunnerBase::load_ema(const State& state) { ema.load_state_dict(state); }
 void TorchRunnerBase::load_optimizer(const State& state) {
-  if (ShardStates::is_named(state) || (saves_shards() && !shard_states().is_exposed())) {
-    ShardStates(*this).load_optimizer(model, *optimizer, state);
+  if (Internals::ShardStates::is_named(state) || (saves_shards() && !shard_states().is_exposed())) {
+    Internals::ShardStates(*this).load_optimizer(model, *optimizer, state);
   } else {
     parallelism().load_optimizer_state(*optimizer, state);
   }
@@ -278,10 +282,11 @@ std::shared_ptr<void> TorchRunnerBase::gather_full_state(bool writes) {
     }
   }
   const bool evaluates = averages_ != nullptr && averages_->keeps_memory && averages_->applied;
-  auto own = evaluates ? std::make_shared<Averages::Scope>(*this, false) : nullptr;  // else averages would be gathered
+  auto own = evaluates ? std::make_shared<Internals::Averages::Scope>(*this, false)
+                       : nullptr;  // else averages would be gathered
   auto exposed = parallelism().gather_full_state(owners, writes);
   shard_states().set_exposed(exposed);
-  exposed = writes ? exposed : Averages(*this).expose(std::move(exposed));
+  exposed = writes ? exposed : Internals::Averages(*this).expose(std::move(exposed));
   if (own == nullptr) {
     return exposed;
   }
@@ -291,9 +296,9 @@ std::shared_ptr<void> TorchRunnerBase::gather_full_state(bool writes) {
           }};
 }
 
-TorchRunnerBase::ShardStates& TorchRunnerBase::shard_states() const {
+TorchRunnerBase::Internals::ShardStates& TorchRunnerBase::shard_states() const {
   if (shard_states_ == nullptr) {
-    shard_states_ = std::make_shared<ShardStates>(*this);
+    shard_states_ = std::make_shared<Internals::ShardStates>(*this);
   }
   return *shard_states_;
 }
@@ -305,7 +310,7 @@ std::optional<ShardBox> TorchRunnerBase::shard_box(const std::string& path, at::
 }
 
 void TorchRunnerBase::load_components(const State& checkpoint) {
-  const Averages::Scope own(*this, false);
+  const Internals::Averages::Scope own(*this, false);
   const auto part = [&](std::string_view key, bool bound) -> const State* {
     const State* found = excluded_from_loading(key) ? nullptr : checkpoint.find(key);
     if (bound && !excluded_from_loading(key) && !is_finished()) {
@@ -331,9 +336,9 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
     scaler->load_state_dict(*state);
   }
   if (const State* state = part("models", !models.empty())) {
-    Learners(*this).load(*state);
+    Internals::Learners(*this).load(*state);
   }
-  Averages(*this).load("", checkpoint);
+  Internals::Averages(*this).load("", checkpoint);
 }
 
 }  // namespace danling::inline v0

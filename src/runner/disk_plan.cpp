@@ -66,7 +66,7 @@ std::optional<std::uint64_t> optimizer_bytes(const State& state, std::uint64_t p
 
 }  // namespace detail
 
-void TorchRunnerBase::Checks::disk_plan() const {
+void TorchRunnerBase::Internals::Checks::disk_plan() const {
   const auto& options = runner_.config().checkpoint;
   const auto boundary = runner_.is_step_mode() ? runner_.steps() : runner_.epochs();
   if (!Records(runner_).is_open() || options.load_only) {

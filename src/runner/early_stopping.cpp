@@ -1,5 +1,7 @@
 #include <danling/runner/early_stopping.hpp>
 
+#include <cmath>
+
 #include <danling/core/error.hpp>
 #include <danling/runner/base_runner.hpp>
 
@@ -24,7 +26,8 @@ void EarlyStopping::on_result(const ResultEvent& event) {
     event.runner.end_training(concat("early stop, ", rounds_without_best_,
                                      event.runner.is_step_mode() ? " evaluations" : " epochs", " without a better ",
                                      event.results.score_name(),
-                                     min_delta_ > 0 ? concat(" (by more than ", min_delta_, ")") : std::string()));
+                                     min_delta_ > 0 ? concat(" (by more than ", min_delta_, ")") : std::string(),
+                                     std::isnan(*event.results.latest_score()) ? ": the last is nan" : ""));
   }
 }
 

@@ -54,13 +54,13 @@ std::int64_t max_over_ranks(const Group& group, std::int64_t done) {
 
 }  // namespace
 
-data::LoaderVisit TorchRunnerBase::Evaluator::visit(std::string_view split) {
+data::LoaderVisit TorchRunnerBase::Internals::Evaluator::visit(std::string_view split) {
   const auto training = runner_.train_splits();
   const bool trains = std::find(training.begin(), training.end(), split) != training.end();
   return {runner_.loader(split), 0, trains};
 }
 
-Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optional<std::int64_t> steps) {
+Result TorchRunnerBase::Internals::Evaluator::evaluate(std::string_view split, std::optional<std::int64_t> steps) {
   data::LoaderBase& loader = runner_.loader(split);
   check<StateError>(runner_.host_ == nullptr || runner_.host_->evaluation == nullptr, "runner.evaluate",
                     "expected finish_evaluation() after evaluate_on_batch, got another evaluation");
@@ -84,8 +84,8 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   }
 }
 
-Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::string_view split,
-                                            std::optional<std::int64_t> steps) {
+Result TorchRunnerBase::Internals::Evaluator::evaluate(data::LoaderBase& loader, std::string_view split,
+                                                       std::optional<std::int64_t> steps) {
   const detail::FlagScope call(runner_.evaluating_);
   const WatchedLoop watched(runner_);
   const PausedPass paused(runner_);
@@ -134,8 +134,8 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
   return frame.finish();
 }
 
-void TorchRunnerBase::Evaluator::evaluate_shards(detail::LoopFrame& frame, data::LoaderVisit& batches,
-                                                 data::LoaderBase& loader, std::int64_t done) {
+void TorchRunnerBase::Internals::Evaluator::evaluate_shards(detail::LoopFrame& frame, data::LoaderVisit& batches,
+                                                            data::LoaderBase& loader, std::int64_t done) {
   const auto seed = [&](std::int64_t shard) {
     const std::int64_t batch = (runner_.state_.train.global_step << 32) + done;
     seed_generators(detail::shard_seed(runner_.seed(), detail::ShardUse::evaluate, batch, shard));
@@ -153,8 +153,8 @@ void TorchRunnerBase::Evaluator::evaluate_shards(detail::LoopFrame& frame, data:
   seed(runner_.parallelism().data_share().size);
 }
 
-at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, data::BatchRef batch,
-                                                      std::int64_t samples) {
+at::Tensor TorchRunnerBase::Internals::Evaluator::evaluate_batch(detail::LoopFrame& frame, data::BatchRef batch,
+                                                                 std::int64_t samples) {
   const auto [normalizer, tokens] = runner_.count_batch(batch);
   frame.data_ready();
   Adapters(runner_).use_present();
@@ -169,7 +169,7 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
   return loss;
 }
 
-Result TorchRunnerBase::Evaluator::evaluate_in_training(std::string_view split, bool whole) {
+Result TorchRunnerBase::Internals::Evaluator::evaluate_in_training(std::string_view split, bool whole) {
   // A checkpoint taken inside an evaluation repeats it from its start, generators included.
   runner_.state_.rng.capture();
   runner_.rng_frozen_ = true;
@@ -189,7 +189,7 @@ Result TorchRunnerBase::Evaluator::evaluate_in_training(std::string_view split, 
 
 Result TorchRunnerBase::evaluate_epoch(std::string_view split) {
   initialize();
-  return Evaluator(*this).evaluate(split, std::nullopt);
+  return Internals::Evaluator(*this).evaluate(split, std::nullopt);
 }
 
 Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std::int64_t> steps) {
@@ -208,7 +208,7 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
   const auto length = loader(split).num_steps();
   check<DataError>(!length || *steps <= *length || !group().alone(), "runner.evaluate_steps", "expected ", *steps,
                    " batches in split ", quote(split), ", got ", length.value_or(0));
-  return Evaluator(*this).evaluate(split, steps);
+  return Internals::Evaluator(*this).evaluate(split, steps);
 }
 
 Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {

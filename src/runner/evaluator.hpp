@@ -9,7 +9,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Evaluator {
+class TorchRunnerBase::Internals::Evaluator {
  public:
   explicit Evaluator(TorchRunnerBase& runner) : runner_(runner) {}
 

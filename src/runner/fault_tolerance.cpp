@@ -36,7 +36,7 @@ constexpr std::int64_t most_failures = 3;
 
 }  // namespace
 
-void TorchRunnerBase::FaultTolerance::begin_training() {
+void TorchRunnerBase::Internals::FaultTolerance::begin_training() {
   runner_.parallelism().set_timeout(timeout());
   if (const std::int64_t started = runner_.config().ft.group_size; runner_.world_size() < started) {
     runner_.logger().warning(concat("fault tolerance: training begins with ", runner_.world_size(), " of ", started,
@@ -45,11 +45,11 @@ void TorchRunnerBase::FaultTolerance::begin_training() {
   keep_state();
 }
 
-std::chrono::milliseconds TorchRunnerBase::FaultTolerance::timeout() const {
+std::chrono::milliseconds TorchRunnerBase::Internals::FaultTolerance::timeout() const {
   return detail::timeout_of(static_cast<double>(runner_.config().ft.process_group_timeout_ms) / 1000);
 }
 
-void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
+void TorchRunnerBase::Internals::FaultTolerance::end_step(const StepPacket& agreed) {
   const bool opens = runner_.is_single_process_ ? Agreement(runner_).is_joined_by() : agreed.regroup;
   if (++state_.updates >= runner_.config().ft.snapshot_interval || opens) {
     keep_state();
@@ -60,14 +60,14 @@ void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
 }
 
 // Every rank stores what the main process would save.
-void TorchRunnerBase::FaultTolerance::keep_state() {
+void TorchRunnerBase::Internals::FaultTolerance::keep_state() {
   const auto ranks = Saver(runner_).gather_rank_states();
   state_.point = clone(runner_.state_dict());
   state_.updates = state_.failures = 0;
   runner_.services().took_over = false;
 }
 
-void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
+void TorchRunnerBase::Internals::FaultTolerance::regroup(std::string_view reason) {
   AxisPlace share = runner_.parallelism().data_share();  // the share of the loaders, whatever fails below
   std::string news(reason);
   const bool watched = runner_.watched_ != nullptr;
@@ -101,7 +101,7 @@ void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
   }
 }
 
-detail::Generation TorchRunnerBase::FaultTolerance::next_generation() {
+detail::Generation TorchRunnerBase::Internals::FaultTolerance::next_generation() {
   try {
     return state_.members.next();
   } catch (const DistributedError&) {
@@ -114,7 +114,7 @@ detail::Generation TorchRunnerBase::FaultTolerance::next_generation() {
   }
 }
 
-void TorchRunnerBase::FaultTolerance::connect(const detail::Generation& generation) {
+void TorchRunnerBase::Internals::FaultTolerance::connect(const detail::Generation& generation) {
   const RunnerConfig& config = runner_.config();
   const ProcessIdentity identity = detail::identity_in(generation, read_process_identity());
   runner_.gradient_accumulators_.clear();
@@ -129,7 +129,7 @@ void TorchRunnerBase::FaultTolerance::connect(const detail::Generation& generati
 }
 
 // Sends the state of the furthest rank to ranks that have another state, or none.
-void TorchRunnerBase::FaultTolerance::share_state() {
+void TorchRunnerBase::Internals::FaultTolerance::share_state() {
   std::int64_t position = -1;
   if (state_.point.is_map()) {
     position = state_.point.at("state").at("train").at("micro_step").integer();
@@ -152,7 +152,7 @@ void TorchRunnerBase::FaultTolerance::share_state() {
   }
 }
 
-void TorchRunnerBase::FaultTolerance::enter_generation() {
+void TorchRunnerBase::Internals::FaultTolerance::enter_generation() {
   if (runner_.model) {
     runner_.parallelism().prepare(runner_.model, runner_.device());
   }
@@ -163,7 +163,7 @@ void TorchRunnerBase::FaultTolerance::enter_generation() {
 }
 
 // Gives loaders that had this process's old share its new share.
-void TorchRunnerBase::FaultTolerance::reshard(const AxisPlace& before) {
+void TorchRunnerBase::Internals::FaultTolerance::reshard(const AxisPlace& before) {
   const AxisPlace now = runner_.parallelism().data_share();
   for (const SplitInfo& split : runner_.splits()) {
     if (runner_.find_loader(split.name) == nullptr) {
@@ -180,7 +180,7 @@ void TorchRunnerBase::FaultTolerance::reshard(const AxisPlace& before) {
   }
 }
 
-void TorchRunnerBase::FaultTolerance::restore() {
+void TorchRunnerBase::Internals::FaultTolerance::restore() {
   runner_.services().deferred_saves.clear();
   try {
     runner_.checkpoint_manager().wait(runner_.config().checkpoint.wait_timeout);
@@ -188,7 +188,7 @@ void TorchRunnerBase::FaultTolerance::restore() {
     Saver(runner_).on_failure(error.what());
   }
   const detail::Unset between(runner_.training_);  // load_state_dict refuses a loop in progress
-  BaseRunner::Restorer restorer(runner_);
+  BaseRunner::Internals::Restorer restorer(runner_);
   std::string from;
   if (const Saves saves = saves_of_main(); !state_.point.is_map() || saves == Saves::behind) {
     from = restorer.return_to_newest();
@@ -217,7 +217,7 @@ void TorchRunnerBase::FaultTolerance::restore() {
 
 // A main process that died may have left a due save unfinished. Then the remaining processes go back to the previous
 // save, or save again if it was the first.
-TorchRunnerBase::FaultTolerance::Saves TorchRunnerBase::FaultTolerance::saves_of_main() {
+TorchRunnerBase::Internals::FaultTolerance::Saves TorchRunnerBase::Internals::FaultTolerance::saves_of_main() {
   const std::int64_t interval = runner_.checkpoint_interval();
   Saves answer = Saves::complete;
   if (runner_.services().took_over && state_.point.is_map() && interval > 0 && !runner_.config().checkpoint.load_only) {

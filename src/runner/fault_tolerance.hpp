@@ -12,7 +12,7 @@ namespace danling::inline v0 {
 
 /// After every `ft.snapshot_interval` updates each rank stores the state of the run in memory. When a process dies, the
 /// others form a group without it, return to that state and continue; a joining process receives it from them.
-class TorchRunnerBase::FaultTolerance {
+class TorchRunnerBase::Internals::FaultTolerance {
  public:
   explicit FaultTolerance(TorchRunnerBase& runner) : runner_(runner), state_(*runner.fault_) {}
 

@@ -187,6 +187,9 @@ void log_results(TorchRunnerBase& runner) {
     }
     log_resume(runner);
   }
+  if (const auto [count, first] = runner.logger().warnings(); count > 0) {  // far above, among lines of progress
+    runner.logger().info(concat(count, count == 1 ? " warning: " : " warnings, the first: ", first));
+  }
   if (!runner.unsaved_best().empty()) {
     runner.logger().warning(runner.unsaved_best());  // repeated at the end, since the first warning is easily missed
   }

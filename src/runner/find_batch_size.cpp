@@ -50,7 +50,7 @@ std::int64_t bytes_of(const State& state, std::unordered_set<const void*>& count
 }  // namespace
 
 /// Tries batch sizes.
-class TorchRunnerBase::BatchSizes {
+class TorchRunnerBase::Internals::BatchSizes {
  public:
   BatchSizes(TorchRunnerBase& runner, Finder& finder, const FindBatchSizeOptions& options, BatchSizeReport& report)
       : runner_(runner), finder_(finder), options_(options), report_(report) {
@@ -185,12 +185,12 @@ BatchSizeReport TorchRunnerBase::find_batch_size(const FindBatchSizeOptions& opt
                      "expected find_batch_size.min of at least 1 and at most find_batch_size.max, and steps, got ",
                      options.min, ", ", options.max, " and ", options.steps);
   detail::check_picture(options.svg, "find_batch_size.svg", find_batch_size_name);
-  Finder finder(*this, find_batch_size_name);
+  Internals::Finder finder(*this, find_batch_size_name);
   services().called_tools.insert("find_batch_size");
   check<StateError>(group().alone(), find_batch_size_name, "expected one process, got ", group().size(),
                     "; start it without a launcher: the size is that of each process");
   BatchSizeReport report;
-  finder.run([&] { BatchSizes(*this, finder, options, report).run(); });
+  finder.run([&] { Internals::BatchSizes(*this, finder, options, report).run(); });
   report.find_recommended();
   if (!options.svg.empty()) {
     write_atomic(options.svg, report.svg());

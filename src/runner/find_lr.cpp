@@ -45,7 +45,7 @@ LearningRateReport TorchRunnerBase::find_lr(const FindLrOptions& options) {
                      "expected find_lr.min above 0 and below find_lr.max, got ", options.min, " and ", options.max);
   check<ConfigError>(options.steps >= 2, find_lr_name, "expected find_lr.steps of at least 2, got ", options.steps);
   detail::check_picture(options.svg, "find_lr.svg", find_lr_name);
-  Finder finder(*this, find_lr_name);
+  Internals::Finder finder(*this, find_lr_name);
   services().called_tools.insert("find_lr");
   LearningRateReport report;
   finder.run([&] {
@@ -59,7 +59,7 @@ LearningRateReport TorchRunnerBase::find_lr(const FindLrOptions& options) {
     double lowest = 0.0;
     for (std::int64_t step = 0; step < options.steps && !finder.stopped(); ++step, lr *= factor) {
       rate.set(lr);
-      Finder::Update update;
+      Internals::Finder::Update update;
       for (int tries = 0; tries < most_skips && !update.updated && !finder.stopped(); ++tries) {
         update = finder.update();  // repeats while gradients overflow or no target counts
       }

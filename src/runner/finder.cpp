@@ -20,7 +20,7 @@
 
 namespace danling::inline v0 {
 
-struct TorchRunnerBase::Finder::Before {
+struct TorchRunnerBase::Internals::Finder::Before {
   LoopState loop;
   detail::Measurements saved_measurements, measurements;
   RunnerMode mode;
@@ -36,7 +36,7 @@ struct TorchRunnerBase::Finder::Before {
   std::vector<detail::SaveCall> deferred_saves;
 };
 
-TorchRunnerBase::Finder::Finder(TorchRunnerBase& runner, std::string_view operation)
+TorchRunnerBase::Internals::Finder::Finder(TorchRunnerBase& runner, std::string_view operation)
     : runner_(runner), operation_(operation) {
   Checks(runner).not_training(operation);
   runner.initialize();
@@ -49,7 +49,7 @@ TorchRunnerBase::Finder::Finder(TorchRunnerBase& runner, std::string_view operat
   check<ConfigError>(!loaders_.empty(), operation, "expected a training split, got none");
 }
 
-void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
+void TorchRunnerBase::Internals::Finder::run(const std::function<void()>& work) {
   // On the host, so that it takes no memory of the device.
   state_ = clone(runner_.state_dict(), at::kCPU);
   const auto& requests = runner_.requests_;
@@ -99,7 +99,7 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
   Agreement(runner_).stop_if_requested(/*save=*/false, stopped_);
 }
 
-void TorchRunnerBase::Finder::restore() {
+void TorchRunnerBase::Internals::Finder::restore() {
   end_reading();
   Windows(runner_).drop();
   Restorer(runner_).rewind(state_);
@@ -137,7 +137,8 @@ void TorchRunnerBase::Finder::restore() {
 
 // ---- data -----------------------------------------------------------------------------------------------------------
 
-void TorchRunnerBase::Finder::read(std::vector<std::pair<std::string, std::shared_ptr<data::LoaderBase>>> loaders) {
+void TorchRunnerBase::Internals::Finder::read(
+    std::vector<std::pair<std::string, std::shared_ptr<data::LoaderBase>>> loaders) {
   end_reading();
   own_loaders_ = std::move(loaders);
   loaders_.clear();
@@ -146,7 +147,7 @@ void TorchRunnerBase::Finder::read(std::vector<std::pair<std::string, std::share
   }
 }
 
-void TorchRunnerBase::Finder::end_reading() {
+void TorchRunnerBase::Internals::Finder::end_reading() {
   visit_.reset();
   split_ = 0;
   epoch_ = runner_.state_.train.epoch;
@@ -156,7 +157,7 @@ void TorchRunnerBase::Finder::end_reading() {
   }
 }
 
-data::LoaderBase& TorchRunnerBase::Finder::next_batch() {
+data::LoaderBase& TorchRunnerBase::Internals::Finder::next_batch() {
   for (std::size_t empty = 0; empty <= loaders_.size(); ++empty) {
     if (!visit_) {
       runner_.split_ = loaders_[split_].first;
@@ -174,7 +175,7 @@ data::LoaderBase& TorchRunnerBase::Finder::next_batch() {
 
 // ---- updates --------------------------------------------------------------------------------------------------------
 
-Learner& TorchRunnerBase::Finder::select(const std::string& name) {
+Learner& TorchRunnerBase::Internals::Finder::select(const std::string& name) {
   auto& learners = runner_.learners_;
   const bool only = name.empty() && learners.size() == 1;
   if (name.empty() && !only && !learners.front().name.empty()) {
@@ -192,7 +193,7 @@ Learner& TorchRunnerBase::Finder::select(const std::string& name) {
   return found;
 }
 
-TorchRunnerBase::Finder::Update TorchRunnerBase::Finder::update() {
+TorchRunnerBase::Internals::Finder::Update TorchRunnerBase::Internals::Finder::update() {
   Update out;
   at::Tensor sum;
   double weight = 0.0;
@@ -222,7 +223,7 @@ TorchRunnerBase::Finder::Update TorchRunnerBase::Finder::update() {
 }
 
 // All ranks continue with the same numbers.
-void TorchRunnerBase::Finder::combine(Update& update, double weight) const {
+void TorchRunnerBase::Internals::Finder::combine(Update& update, double weight) const {
   if (!runner_.group().alone()) {
     struct Part {
       double loss, weight;

@@ -20,7 +20,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Finder {
+class TorchRunnerBase::Internals::Finder {
  public:
   /// @throws StateError inside training or evaluation, or while a loop of the program is in progress
   Finder(TorchRunnerBase& runner, std::string_view operation);

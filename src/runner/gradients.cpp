@@ -49,7 +49,7 @@ void scale_by_nonfinite(const std::vector<at::Tensor>& params, double max_norm, 
 
 }  // namespace
 
-void TorchRunnerBase::Gradients::configure(Learner& learner) const {
+void TorchRunnerBase::Internals::Gradients::configure(Learner& learner) const {
   const RunnerConfig& config = runner_.config();
   learner.skips_nonfinite = learner.scaler != nullptr || config.skip_nonfinite_grad || config.on_nonfinite == "skip";
   learner.watches_loss = LossPolicy::judges(config);
@@ -83,7 +83,7 @@ void TorchRunnerBase::Gradients::configure(Learner& learner) const {
                                learner.max_grad_norm || learner.max_grad_value;
 }
 
-void TorchRunnerBase::Gradients::restore_stats(Learner& learner) const {
+void TorchRunnerBase::Internals::Gradients::restore_stats(Learner& learner) const {
   const State* saved = runner_.saved_gradients_.is_map() ? runner_.saved_gradients_.find(learner.name) : nullptr;
   if (learner.stats != nullptr && saved != nullptr) {
     learner.stats->load_state_dict(*saved);
@@ -91,7 +91,7 @@ void TorchRunnerBase::Gradients::restore_stats(Learner& learner) const {
   }
 }
 
-void TorchRunnerBase::Gradients::begin_pass() const {
+void TorchRunnerBase::Internals::Gradients::begin_pass() const {
   for (const Learner& learner : runner_.learners_) {
     if (learner.stats != nullptr) {
       learner.stats->reset_mean();
@@ -99,7 +99,7 @@ void TorchRunnerBase::Gradients::begin_pass() const {
   }
 }
 
-bool TorchRunnerBase::Gradients::update(Learner& learner, double divisor) {
+bool TorchRunnerBase::Internals::Gradients::update(Learner& learner, double divisor) {
   optim::GradScale scale{.divisor = divisor};
   if (learner.prepares_gradients && !prepare(scale)) {
     return false;
@@ -114,7 +114,7 @@ bool TorchRunnerBase::Gradients::update(Learner& learner, double divisor) {
   return true;
 }
 
-bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
+bool TorchRunnerBase::Internals::Gradients::prepare(optim::GradScale& scale) {
   Learner& learner = runner_.learner();
   std::vector<at::Tensor>& params = runner_.clip_params_;
   params.clear();
@@ -143,7 +143,7 @@ bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
 
 // At most one pass over the gradients, besides clipping by value: the norm is not finite if a gradient is not.
 // Statistics use the gradients before both kinds of clipping.
-void TorchRunnerBase::Gradients::clip(optim::GradScale& scale, at::Tensor& norm) {
+void TorchRunnerBase::Internals::Gradients::clip(optim::GradScale& scale, at::Tensor& norm) {
   Learner& learner = runner_.learner();
   Parallelism& parallelism = runner_.parallelism();
   const std::vector<at::Tensor>& params = runner_.clip_params_;
@@ -180,7 +180,7 @@ void TorchRunnerBase::Gradients::clip(optim::GradScale& scale, at::Tensor& norm)
 }
 
 // On a device the optimizer reads the flag; the counters are corrected later.
-bool TorchRunnerBase::Gradients::skip_on_host(optim::GradScale& scale) {
+bool TorchRunnerBase::Internals::Gradients::skip_on_host(optim::GradScale& scale) {
   Learner& learner = runner_.learner();
   if (learner.scaler != nullptr) {
     learner.scaler->update(scale.found_inf.defined() ? scale.found_inf
@@ -204,7 +204,7 @@ bool TorchRunnerBase::Gradients::skip_on_host(optim::GradScale& scale) {
   return false;
 }
 
-void TorchRunnerBase::Gradients::skip(Learner& learner) const {
+void TorchRunnerBase::Internals::Gradients::skip(Learner& learner) const {
   ++learner.skipped;
   ++runner_.skipped_updates_;
   if (learner.buffers != nullptr) {
@@ -212,7 +212,7 @@ void TorchRunnerBase::Gradients::skip(Learner& learner) const {
   }
 }
 
-void TorchRunnerBase::Gradients::record_part(Learner& learner, double weight) const {
+void TorchRunnerBase::Internals::Gradients::record_part(Learner& learner, double weight) const {
   if (weight > 0) {
     const std::vector<at::Tensor> params = optim::detail::params_of(*learner.optimizer);
     // The weight is in samples, the gradients in units of the window.
@@ -224,7 +224,7 @@ void TorchRunnerBase::Gradients::record_part(Learner& learner, double weight) co
   }
 }
 
-void TorchRunnerBase::Gradients::add_stats(Result& result, bool averages) const {
+void TorchRunnerBase::Internals::Gradients::add_stats(Result& result, bool averages) const {
   for (const Learner& learner : runner_.learners_) {
     if (learner.stats == nullptr) {
       continue;
@@ -240,13 +240,13 @@ void TorchRunnerBase::Gradients::add_stats(Result& result, bool averages) const 
   }
 }
 
-bool TorchRunnerBase::Gradients::adapts_scale() const {
+bool TorchRunnerBase::Internals::Gradients::adapts_scale() const {
   return std::any_of(runner_.learners_.begin(), runner_.learners_.end(), [](const Learner& learner) {
     return learner.scaler != nullptr && learner.scaler->get_scale() >= 1;
   });
 }
 
-void TorchRunnerBase::Gradients::note_flag(Learner& learner, OpenStep& step) const {
+void TorchRunnerBase::Internals::Gradients::note_flag(Learner& learner, OpenStep& step) const {
   const at::Tensor flag = std::exchange(learner.unread_flag, at::Tensor());
   if (!flag.defined()) {
     step.surely_updated = true;
@@ -256,14 +256,14 @@ void TorchRunnerBase::Gradients::note_flag(Learner& learner, OpenStep& step) con
   step.skipped = step.skipped.defined() ? at::logical_and(step.skipped, flag) : flag;
 }
 
-void TorchRunnerBase::Gradients::count_flags(const OpenStep& step) const {
+void TorchRunnerBase::Internals::Gradients::count_flags(const OpenStep& step) const {
   if (step.skipped.defined() && !step.surely_updated) {
     at::Tensor& unread = runner_.unread_steps_;
     unread = unread.defined() ? unread.add(step.skipped) : step.skipped.to(at::kLong);
   }
 }
 
-std::int64_t TorchRunnerBase::Gradients::settle() const {
+std::int64_t TorchRunnerBase::Internals::Gradients::settle() const {
   for (Learner& learner : runner_.learners_) {
     if (const at::Tensor unread = std::exchange(learner.unread_skips, at::Tensor()); unread.defined()) {
       const std::int64_t skipped = unread.item().toLong();
@@ -278,6 +278,6 @@ std::int64_t TorchRunnerBase::Gradients::settle() const {
   return steps;
 }
 
-void TorchRunnerBase::synchronize_counters() { Gradients(*this).settle(); }
+void TorchRunnerBase::synchronize_counters() { Internals::Gradients(*this).settle(); }
 
 }  // namespace danling::inline v0

@@ -5,7 +5,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Gradients {
+class TorchRunnerBase::Internals::Gradients {
  public:
   explicit Gradients(TorchRunnerBase& runner) : runner_(runner) {}
 

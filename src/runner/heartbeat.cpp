@@ -44,7 +44,8 @@ void BaseRunner::init_heartbeat() {
     return;
   }
   std::error_code missing;
-  const bool sees = is_main_process() ? Records(*this).is_open() : std::filesystem::exists(workspace().dir(), missing);
+  const bool sees =
+      is_main_process() ? Internals::Records(*this).is_open() : std::filesystem::exists(workspace().dir(), missing);
   if (!options.enabled || !config().record || !sees) {
     return;
   }

@@ -23,7 +23,7 @@ namespace danling::inline v0 {
 
 // ---- training -------------------------------------------------------------------------------------------------------
 
-void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string& split) {
+void TorchRunnerBase::Internals::HostLoop::begin(TorchRunnerBase& runner, const std::string& split) {
   static constexpr auto operation = "runner.train_on_batch";
   Checks(runner).check_tools_called(operation);
   runner.has_trained_ = true;
@@ -45,10 +45,10 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
                        "expected a dataset to evaluate for evaluate_interval, got none; set one, or evaluate by "
                        "evaluate_on_batch");
     Checks(runner).same_loop(operation, split);
+    Records(runner).begin();
     training.prepare(/*hosted=*/true);
     Schedules(runner).check_host_loop();
     Checks(runner).monitors();
-    Records(runner).begin();
     began = true;
     runner.callbacks_.notify(&Callback::on_run_begin, RunEvent{{runner}, host->splits, {}});
     runner.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner}, runner.state_.train.epoch, loop.round});
@@ -68,23 +68,23 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
   }
 }
 
-void TorchRunnerBase::HostLoop::end(TorchRunnerBase& runner) {
+void TorchRunnerBase::Internals::HostLoop::end(TorchRunnerBase& runner) {
   runner.pass_ = nullptr;
   runner.host_.reset();
   runner.gradient_accumulators_.clear();
   runner.split_.clear();
 }
 
-bool TorchRunnerBase::HostLoop::is_at_last_step() const {
+bool TorchRunnerBase::Internals::HostLoop::is_at_last_step() const {
   const auto total = runner_.is_step_mode() ? runner_.steps() : std::nullopt;
   return total && runner_.state_.train.global_step >= *total;
 }
 
-bool TorchRunnerBase::HostLoop::is_done() const {
+bool TorchRunnerBase::Internals::HostLoop::is_done() const {
   return frame == nullptr || ended || is_at_last_step() || (runner_.requests_.ended && runner_.is_settled());
 }
 
-void TorchRunnerBase::HostLoop::evaluate_if_due() {
+void TorchRunnerBase::Internals::HostLoop::evaluate_if_due() {
   if (runner_.config().evaluate_interval && Training(runner_).evaluation_is_due()) [[unlikely]] {
     Result row;
     for (const auto& split : runner_.evaluate_splits()) {
@@ -94,7 +94,7 @@ void TorchRunnerBase::HostLoop::evaluate_if_due() {
   }
 }
 
-void TorchRunnerBase::HostLoop::append(const Result& row) {
+void TorchRunnerBase::Internals::HostLoop::append(const Result& row) {
   if (frame != nullptr) {
     Schedules(runner_).step_evaluation(row);
   }
@@ -105,20 +105,20 @@ void TorchRunnerBase::HostLoop::append(const Result& row) {
 TorchRunnerBase::BatchReport TorchRunnerBase::train_on_batch_impl(data::BatchRef batch, std::int64_t samples,
                                                                   const std::string& split, bool last) {
   static constexpr auto operation = "runner.train_on_batch";
-  Checks(*this).not_training(operation);
+  Internals::Checks(*this).not_training(operation);
   initialize();
   const detail::FlagScope call(training_);
   if (host_ == nullptr) {
-    HostLoop::begin(*this, split);
+    Internals::HostLoop::begin(*this, split);
   }
-  const WatchedLoop watched(*this);
+  const Internals::WatchedLoop watched(*this);
   profiled_ = detail::records_ranges();
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got a training batch");
   check<ConfigError>(split == host_->splits.front(), operation, "expected batches of split ",
                      quote(host_->splits.front()), " until finish_training(), got one of ", quote(split));
   try {
-    TrainPass pass(*this);
+    Internals::TrainPass pass(*this);
     if (host_->frame != nullptr && !host_->ended && is_settled()) {  // a stop or an error may have interrupted one
       if (requests_.evaluation) {
         pass.evaluate();
@@ -134,7 +134,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_on_batch_impl(data::BatchRef
       }
       return {{}, false, /*done=*/true};
     }
-    OpenStep step = pass.train(*host_->frame, {batch, samples, last});
+    Internals::OpenStep step = pass.train(*host_->frame, {batch, samples, last});
     if (is_settled()) {
       host_->evaluate_if_due();
       pass.apply_requests(step.agreed);
@@ -144,42 +144,49 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_on_batch_impl(data::BatchRef
     }
     return {std::move(step.loss), step.updated, host_->is_done()};
   } catch (const Stopped&) {
-    HostLoop::end(*this);
+    Internals::HostLoop::end(*this);
     throw;
   } catch (...) {
-    Training(*this).rethrow();
+    Internals::Training(*this).rethrow();
   }
 }
 
 const ResultHistory& TorchRunnerBase::finish_training() {
   static constexpr auto operation = "runner.finish_training";
-  Checks(*this).not_training(operation);
+  Internals::Checks(*this).not_training(operation);
   check<StateError>(host_ != nullptr, operation, "expected a call after train_on_batch, got one without");
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got the end of training");
   if (host_->frame == nullptr) {
-    HostLoop::end(*this);  // there was nothing to do
+    Internals::HostLoop::end(*this);  // there was nothing to do
     return results_;
   }
   const detail::FlagScope call(training_);
-  const WatchedLoop watched(*this);
+  const Internals::WatchedLoop watched(*this);
   try {
     if (!host_->ended) {  // later operations may throw on a full disk; the program then calls again
       host_->finish();
     }
-    Training(*this).save_last();
+    Internals::Training(*this).save_last();
   } catch (...) {
-    Training(*this).rethrow();
+    Internals::Training(*this).rethrow();
   }
   callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});
   if (tapes_ != nullptr) {
     tapes_->log_report();
   }
-  HostLoop::end(*this);
+  Internals::HostLoop::end(*this);
   return results_;
 }
 
-void TorchRunnerBase::HostLoop::finish() {
+std::string TorchRunnerBase::unfinished_work() const {
+  return host_ == nullptr || host_->frame == nullptr || host_->ended
+             ? std::string()
+             : concat("expected finish_training() after the last train_on_batch, got none: the result of the run and ",
+                      state_.train.global_step, " steps, except what earlier checkpoints hold, are not saved");
+}
+
+void TorchRunnerBase::Internals::HostLoop::finish() {
   TrainPass(runner_).join(*frame, /*whole=*/true);  // other processes may have more batches
   Windows(runner_).close_last();
   Checks(runner_).models_updated(splits.front());
@@ -202,22 +209,22 @@ TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_on_batch_impl(data::Batch
                                                                      const std::string& split) {
   static constexpr auto operation = "runner.evaluate_on_batch";
   initialize();
-  Checks(*this).not_training(operation);
+  Internals::Checks(*this).not_training(operation);
   if (host_ == nullptr) {
-    host_ = std::make_shared<HostLoop>(*this);
+    host_ = std::make_shared<Internals::HostLoop>(*this);
   }
   auto& evaluation = host_->evaluation;
   if (evaluation == nullptr) {
-    evaluation = std::make_unique<HostLoop::Evaluation>(*this, split);
+    evaluation = std::make_unique<Internals::HostLoop::Evaluation>(*this, split);
   }
   check<ConfigError>(split == evaluation->frame.split(), operation, "expected batches of split ",
                      quote(evaluation->frame.split()), " until finish_evaluation(), got one of ", quote(split));
-  const WatchedLoop watched(*this);
+  const Internals::WatchedLoop watched(*this);
   profiled_ = detail::records_ranges();
   if (watched_ != nullptr) {
-    WatchedLoop::mark_computing(*this, evaluation->done);
+    Internals::WatchedLoop::mark_computing(*this, evaluation->done);
   }
-  at::Tensor loss = Evaluator(*this).evaluate_batch(evaluation->frame, batch, samples);
+  at::Tensor loss = Internals::Evaluator(*this).evaluate_batch(evaluation->frame, batch, samples);
   evaluation->frame.log(++evaluation->done);
   return {std::move(loss), false, false};
 }
@@ -242,7 +249,7 @@ Result TorchRunnerBase::finish_evaluation() {
     return result;
   }
   if (!results_.score_split()) {
-    results_.select(split, config().score_name, Records(*this).known_score_direction());
+    results_.select(split, config().score_name, Internals::Records(*this).known_score_direction());
   }
   if (results_.score_split() != split && results_.scores().empty() && warned_.insert("score split").second) {
     logger().warning(concat("runner.finish_evaluation: expected an evaluation of score_split ",

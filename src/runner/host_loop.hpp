@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::HostLoop {
+class TorchRunnerBase::Internals::HostLoop {
  public:
   struct Evaluation {
     Evaluation(TorchRunnerBase& runner, const std::string& split)

@@ -17,10 +17,35 @@
 #include <runner/without_gradients.hpp>
 
 namespace danling::inline v0 {
+namespace {
+
+/// A warning of predictions in another order than the records, or of fewer; empty without.
+std::string order_of(const data::LoaderBase& loader, std::string_view split) {
+  const data::LoaderOptions& options = loader.options();
+  const auto batches = loader.length(), records = loader.num_samples();
+  const bool drops = options.drop_last &&
+                     (!batches || !records || *batches * options.batch_size * options.shard.world_size < *records);
+  const bool shuffles = options.shuffle && options.sampler == nullptr && options.batch_sampler == nullptr;
+  const bool samples =
+      options.batch_sampler != nullptr ||
+      (options.sampler != nullptr && dynamic_cast<const data::SequentialSampler*>(options.sampler.get()) == nullptr);
+  if (!drops && !shuffles && !samples) {
+    return {};
+  }
+  const std::string key = concat("; set dataloader.", split, ".");
+  return concat("infer: split ", quote(split),
+                shuffles  ? " is shuffled, so are its predictions"
+                : samples ? " is in the order of its sampler, so are its predictions"
+                          : "",
+                shuffles ? concat(key, "shuffle: false") : "", drops && (shuffles || samples) ? "; and it" : "",
+                drops ? concat(" lacks the records of a last incomplete batch", key, "drop_last: false") : "");
+}
+
+}  // namespace
 
 /// Scope of an inference inside training or evaluation: afterwards restores modes, and generators in training; leaves
 /// meters and metrics unchanged.
-class TorchRunnerBase::InferScope {
+class TorchRunnerBase::Internals::InferScope {
  public:
   InferScope(TorchRunnerBase& runner, const std::string& split)
       : runner_(runner), averaged_(runner, true), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
@@ -55,7 +80,7 @@ class TorchRunnerBase::InferScope {
 
 void TorchRunnerBase::infer_on_batch_impl(const std::function<void()>& infer) {
   initialize();
-  const InferScope scope(*this, "infer");
+  const Internals::InferScope scope(*this, "infer");
   const detail::WithoutGradients guard(any_script());
   infer();
   services().progress->end_step();
@@ -70,20 +95,14 @@ detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::o
   check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
                      steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
-  if (const auto& options = loader.options();
-      (options.shuffle || options.drop_last) && warned_.insert(concat("infer ", split)).second) {
-    const std::string key = concat("dataloader.", split, ".");
-    logger().warning(concat(
-        "infer: split ", quote(split), options.shuffle ? " is shuffled, so is the order of its predictions" : "",
-        options.shuffle && options.drop_last ? ", and it" : "",
-        options.drop_last ? " may lack the records of a last incomplete batch" : "", "; set ",
-        options.shuffle ? concat(key, "shuffle: false") : "", options.shuffle && options.drop_last ? " and " : "",
-        options.drop_last ? concat(key, "drop_last: false") : "", " for all in their order"));
+  if (const std::string order = order_of(loader, split);
+      !order.empty() && warned_.insert(concat("infer ", split)).second) {
+    logger().warning(order);
   }
   if (pass_ == nullptr && host_ == nullptr && !evaluating_) {
     enter(RunnerMode::infer, split);
   }
-  return {*this, loader, Evaluator(*this).visit(split), steps, std::string(split)};
+  return {*this, loader, Internals::Evaluator(*this).visit(split), steps, std::string(split)};
 }
 
 bool detail::InferBatches::next(void* prediction) {
@@ -91,10 +110,10 @@ bool detail::InferBatches::next(void* prediction) {
     return false;
   }
   if (!runner_->is_training()) {  // in training the next step boundary saves and stops
-    TorchRunnerBase::Agreement(*runner_).stop_if_requested_here(/*save=*/false);
+    TorchRunnerBase::Internals::Agreement(*runner_).stop_if_requested_here(/*save=*/false);
   }
   Parallelism& parallelism = runner_->parallelism();
-  const TorchRunnerBase::Averages::Scope averaged(*runner_, true);  // also on ranks that only take part
+  const TorchRunnerBase::Internals::Averages::Scope averaged(*runner_, true);  // also on ranks that only take part
   if (!parallelism.begin_forward(visit_.next())) {
     visit_.end();
     steps_ = done_;
@@ -102,7 +121,7 @@ bool detail::InferBatches::next(void* prediction) {
   }
   ForwardScope forward(parallelism);
   ++done_;
-  const TorchRunnerBase::InferScope scope(*runner_, split_);
+  const TorchRunnerBase::Internals::InferScope scope(*runner_, split_);
   const detail::WithoutGradients guard(runner_->any_script());
   runner_->run_infer_step(runner_->current_batch(*loader_), prediction);
   forward.end();

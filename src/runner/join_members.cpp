@@ -22,7 +22,7 @@ constexpr const char* join_where = "runner.init_fault_tolerance";
 
 }  // namespace
 
-std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
+std::unique_ptr<Parallelism> BaseRunner::Internals::Setup::join_members() {
   const RunnerConfig& config = runner_.config();
   const FtConfig& ft = config.ft;
   const ProcessIdentity own = runner_.parallelism().identity();

@@ -23,7 +23,7 @@
 
 namespace danling::inline v0 {
 
-void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warnings) {
+void TorchRunnerBase::Internals::Learners::build_optimizers(std::vector<std::string>& warnings) {
   std::vector<std::string> known;
   for (const auto& [name, handle] : runner_.models) {
     known.push_back(name);
@@ -57,13 +57,13 @@ void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warni
   }
 }
 
-void TorchRunnerBase::Learners::build_scaler(std::shared_ptr<optim::GradScaler>& scaler) const {
+void TorchRunnerBase::Internals::Learners::build_scaler(std::shared_ptr<optim::GradScaler>& scaler) const {
   if (scaler == nullptr && runner_.config().scales_loss()) {
     scaler = std::make_shared<optim::GradScaler>(runner_.device(), runner_.config().scaler);
   }
 }
 
-void TorchRunnerBase::Learners::build_schedulers(std::vector<std::string>& warnings) {
+void TorchRunnerBase::Internals::Learners::build_schedulers(std::vector<std::string>& warnings) {
   for (const auto& [name, own] : runner_.config().sched.models) {
     const bool typed = !runner_.config().sched.for_name(name).type_name().empty();
     const bool set = runner_.schedulers.contains(name);
@@ -84,7 +84,7 @@ void TorchRunnerBase::Learners::build_schedulers(std::vector<std::string>& warni
 }
 
 // Rebuilds the learners each time training begins, since the program may have set other optimizers.
-void TorchRunnerBase::Learners::make() {
+void TorchRunnerBase::Internals::Learners::make() {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> counts;
   for (const Learner& learner : runner_.learners_) {
     counts[learner.name] = {learner.updates, learner.skipped};
@@ -126,8 +126,9 @@ void TorchRunnerBase::Learners::make() {
   }
 }
 
-Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::shared_ptr<optim::Optimizer> owner,
-                                                std::shared_ptr<optim::Scheduler> schedule) const {
+Learner TorchRunnerBase::Internals::Learners::make_learner(const std::string& name,
+                                                           std::shared_ptr<optim::Optimizer> owner,
+                                                           std::shared_ptr<optim::Scheduler> schedule) const {
   Learner out{.name = name, .optimizer = std::move(owner), .scheduler = std::move(schedule)};
   const auto own = runner_.config().optim.for_name(name);
   out.accum_steps = Schedules(runner_).window_length(name);
@@ -148,7 +149,7 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
   return out;
 }
 
-void TorchRunnerBase::Learners::keep_gradient_accumulators() {
+void TorchRunnerBase::Internals::Learners::keep_gradient_accumulators() {
   // Autograd recreates a parameter's gradient accumulator in every forward pass unless something keeps it alive.
   runner_.gradient_accumulators_.clear();
   const auto keep = [this](const ModelHandle& handle) {
@@ -169,7 +170,7 @@ void TorchRunnerBase::Learners::keep_gradient_accumulators() {
 
 // ---- state ----------------------------------------------------------------------------------------------------------
 
-void TorchRunnerBase::Learners::save(State& out) const {
+void TorchRunnerBase::Internals::Learners::save(State& out) const {
   const bool in_shards = runner_.saves_shards() && !runner_.shard_states().is_exposed();
   for (const auto& [name, handle] : runner_.models) {
     State part;
@@ -201,7 +202,7 @@ void TorchRunnerBase::Learners::save(State& out) const {
   }
 }
 
-void TorchRunnerBase::Learners::load(const State& state) {
+void TorchRunnerBase::Internals::Learners::load(const State& state) {
   for (const auto& entry : state.map()) {
     check<CheckpointError>(runner_.models.contains(entry.key.string()), "runner.load_checkpoint", "expected a model ",
                            quote(entry.key.string()),
@@ -254,7 +255,7 @@ void TorchRunnerBase::Learners::load(const State& state) {
   }
 }
 
-void TorchRunnerBase::Learners::load_weights(const State& state) {
+void TorchRunnerBase::Internals::Learners::load_weights(const State& state) {
   if (runner_.model || runner_.models.empty()) {
     runner_.load_model(state.at("model"));
   }

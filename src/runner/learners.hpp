@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Learners {
+class TorchRunnerBase::Internals::Learners {
  public:
   explicit Learners(TorchRunnerBase& runner) : runner_(runner) {}
 

@@ -29,7 +29,7 @@ void BaseRunner::initialize() {
   }
   phase_ = Phase::initializing;
   try {
-    Setup(*this).run();
+    Internals::Setup(*this).run();
   } catch (const std::exception& error) {
     failure_ = error.what();
     phase_ = Phase::failed;
@@ -77,6 +77,9 @@ bool BaseRunner::close(std::optional<double> timeout) {
   }
   if (services_ != nullptr) {
     auto& services = *services_;
+    if (const std::string lost = unfinished_work(); !lost.empty()) {
+      services.logger.warning(concat("runner.close: ", lost));
+    }
     if (services.watchdog != nullptr && !services.watchdog->runs()) {  // otherwise a callback closes the runner
       services.watchdog.reset();
     }
@@ -103,7 +106,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
     if (services.checkpoint_manager != nullptr &&
         services.checkpoint_manager->checkpoint_health().failing.contains("best")) {
       try {
-        Saver(*this).reconcile_best();
+        Internals::Saver(*this).reconcile_best();
       } catch (const Error& error) {
         services.logger.warning(error.what());
       }

@@ -69,8 +69,6 @@ void LoopFrame::start(std::int64_t done) {
   runner_.logger().debug(concat("split ", quote(split_), ": begins a pass at batch ", done,
                                 total_ > 0 ? concat(" of ", total_) : std::string()));
   send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
-  find_meters();
-  loss_count_ = loss_->count();
   telemetry_.start();
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
@@ -117,7 +115,7 @@ void LoopFrame::begin_batch(std::int64_t number) const {
 
 void LoopFrame::check_loss_meter() {
   checked_loss_ = true;
-  if (loss_->count() != loss_count_ && runner_.warned_.insert(concat("loss meter ", split_)).second) {
+  if (loss_->count() > loss_count_ && runner_.warned_.insert(concat("loss meter ", split_)).second) {
     runner_.logger().warning(concat("meters[\"loss\"] of split ", quote(split_),
                                     " counts each batch twice: the step updates it, and the runner adds the loss that "
                                     "the step returns; remove the update, or give the meter another name"));
@@ -149,7 +147,7 @@ void LoopFrame::write_synchronized() {
   next_line_ = now_ + quiet;
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
-  TorchRunnerBase::Checks(runner_).numbers(*this, averages);
+  TorchRunnerBase::Internals::Checks(runner_).numbers(*this, averages);
   const Result rates = telemetry(counts_of_all_ ? *counts_of_all_ : counts(/*whole=*/false));
   counts_of_all_.reset();
   runner_.callbacks_.notify(&Callback::on_log,
@@ -248,7 +246,7 @@ Result LoopFrame::collect(bool averages) const {
     }
   }
   if (runner_.mode() == RunnerMode::train) {
-    TorchRunnerBase::Gradients(runner_).add_stats(result, averages);
+    TorchRunnerBase::Internals::Gradients(runner_).add_stats(result, averages);
   }
   return result;
 }
@@ -261,10 +259,11 @@ Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
     // Ranks with more batches wait for this rank at their log boundaries.
   }
   const Result result = collect(/*averages=*/true);
-  TorchRunnerBase::Checks(runner_).numbers(*this, result);
+  TorchRunnerBase::Internals::Checks(runner_).numbers(*this, result);
   if (done_ > 0) {
-    TorchRunnerBase::Checks(runner_).metrics_fed(*this);
-    TorchRunnerBase::Checks(runner_).loss_returned(*this);
+    TorchRunnerBase::Internals::Checks(runner_).metrics_fed(*this);
+    TorchRunnerBase::Internals::Checks(runner_).loss_returned(*this);
+    TorchRunnerBase::Internals::Checks(runner_).loss_weighted(*this);
   }
   if (close) {
     close(result);

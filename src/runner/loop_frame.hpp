@@ -1,11 +1,13 @@
 // One pass of a loop over a split: its meters, clock and log lines.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/loop_telemetry.hpp>
@@ -32,6 +34,7 @@ class LoopFrame {
         check_loss_meter();
       }
       loss_->update(loss, count);
+      unweighted_ |= !normalizer.has_value();
     } else {
       ++without_loss_;
     }
@@ -46,6 +49,9 @@ class LoopFrame {
     find_meters();
     return without_targets_ > 0 && loss_->count() == 0;
   }
+  /// True if losses without a normalizer are of batches of different sizes.
+  bool averages_unevenly() const { return unweighted_ && least_samples_ != most_samples_; }
+  std::pair<std::int64_t, std::int64_t> batch_sizes() const { return {least_samples_, most_samples_}; }
   /// Adds the learning rate as "lr", or for one of several models as "lr_<name>".
   void add_rate(const Learner& learner, std::int64_t times = 1);
 
@@ -59,7 +65,13 @@ class LoopFrame {
   void resume();
 
   /// Called when the batch is loaded and the step begins. Reads the clock once.
-  void data_ready() { telemetry_.data_ready(); }
+  void data_ready() {
+    if (!checked_loss_) [[unlikely]] {
+      find_meters();
+      loss_count_ = loss_->count();
+    }
+    telemetry_.data_ready();
+  }
   /// Called after each micro-batch. Reads the clock once. Discards the numbers if another rank reports the same
   /// samples.
   void observe(std::int64_t samples, std::int64_t tokens) {
@@ -67,6 +79,8 @@ class LoopFrame {
       reset_numbers();
       samples = tokens = 0;
     }
+    least_samples_ = least_samples_ == 0 ? samples : std::min(least_samples_, samples);
+    most_samples_ = std::max(most_samples_, samples);
     now_ = telemetry_.observe(samples, tokens);
   }
   /// Called instead of observe() after a shard that is not the last of the step.
@@ -107,7 +121,7 @@ class LoopFrame {
       lr_ = nullptr;
     }
   }
-  /// Warns if the first step of the pass has updated the meter of the loss that it returns.
+  /// Warns if the first step that returns a loss has also updated its meter.
   void check_loss_meter();
   void progress(std::int64_t done);
   void write_line();
@@ -136,9 +150,11 @@ class LoopFrame {
   std::int64_t without_targets_ = 0;  // batches and shards that add_loss() ignored
   std::int64_t without_loss_ = 0;     // those with targets, of a step that returned none
   bool checked_loss_ = false;
-  std::int64_t loss_count_ = 0;  // of the meter when the pass began
-  double waited_before_ = 0.0;   // time waited for other ranks in earlier passes
-  std::uint64_t meters_ = 0;     // generation of `meters`, to which the next two members belong
+  bool unweighted_ = false;                            // a loss had no normalizer
+  std::int64_t least_samples_ = 0, most_samples_ = 0;  // of a batch
+  std::int64_t loss_count_ = 0;                        // of the meter before the step
+  double waited_before_ = 0.0;                         // time waited for other ranks in earlier passes
+  std::uint64_t meters_ = 0;                           // generation of `meters`, to which the next two members belong
   AverageMeter* loss_ = nullptr;
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;

@@ -35,11 +35,11 @@ bool keeps_batches(const RunnerConfig& config) {
 
 }  // namespace
 
-bool TorchRunnerBase::LossPolicy::judges(const RunnerConfig& config) {
+bool TorchRunnerBase::Internals::LossPolicy::judges(const RunnerConfig& config) {
   return config.spike.action || config.on_nonfinite == "stop" || config.on_nonfinite == "rollback";
 }
 
-void TorchRunnerBase::LossPolicy::prepare(bool hosted) {
+void TorchRunnerBase::Internals::LossPolicy::prepare(bool hosted) {
   const RunnerConfig& config = runner_.config();
   check<ConfigError>(!hosted || !rolls_back(config), "runner.train_on_batch", "expected ",
                      config.on_nonfinite == "rollback" ? "on_nonfinite" : "spike.action",
@@ -48,7 +48,7 @@ void TorchRunnerBase::LossPolicy::prepare(bool hosted) {
   reset();
 }
 
-void TorchRunnerBase::LossPolicy::reset() {
+void TorchRunnerBase::Internals::LossPolicy::reset() {
   state_.batches.clear();
   state_.bad.reset();
   state_.first = runner_.state_.train.micro_step;
@@ -57,7 +57,7 @@ void TorchRunnerBase::LossPolicy::reset() {
   }
 }
 
-void TorchRunnerBase::LossPolicy::keep_beginning() {
+void TorchRunnerBase::Internals::LossPolicy::keep_beginning() {
   // A process that has trained before may have gone back before its first checkpoint; a resumed process may have
   // skipped parts of its checkpoint.
   const bool differs = state_.has_trained || !runner_.config().checkpoint.exclude_from_loading.empty();
@@ -70,7 +70,7 @@ void TorchRunnerBase::LossPolicy::keep_beginning() {
   state_.has_trained = true;
 }
 
-void TorchRunnerBase::LossPolicy::begin_anew(const State& point) {
+void TorchRunnerBase::Internals::LossPolicy::begin_anew(const State& point) {
   state_.initial.reset();
   if (rolls_back(runner_.config()) && point.is_map()) {
     state_.initial = clone(point);
@@ -79,18 +79,18 @@ void TorchRunnerBase::LossPolicy::begin_anew(const State& point) {
   state_.has_trained = true;
 }
 
-bool TorchRunnerBase::LossPolicy::passes_over(std::int64_t micro_step) const {
+bool TorchRunnerBase::Internals::LossPolicy::passes_over(std::int64_t micro_step) const {
   return std::any_of(state_.passed_over.begin(), state_.passed_over.end(),
                      [&](const auto& range) { return micro_step >= range.first && micro_step < range.second; });
 }
 
-void TorchRunnerBase::LossPolicy::drop_beginning() {
+void TorchRunnerBase::Internals::LossPolicy::drop_beginning() {
   if (state_.initial && runner_.checkpoint_manager().checkpoint_health().success_count > state_.saves) {
     state_.initial.reset();
   }
 }
 
-void TorchRunnerBase::LossPolicy::begin_micro_batch(const MicroBatch& micro_batch) {
+void TorchRunnerBase::Internals::LossPolicy::begin_micro_batch(const MicroBatch& micro_batch) {
   drop_beginning();
   if (keeps_batches(runner_.config())) {
     // Shares the tensors: those of a window live until its update.
@@ -102,7 +102,7 @@ void TorchRunnerBase::LossPolicy::begin_micro_batch(const MicroBatch& micro_batc
   }
 }
 
-void TorchRunnerBase::LossPolicy::add_loss(Learner& learner, const at::Tensor& loss, double weight) {
+void TorchRunnerBase::Internals::LossPolicy::add_loss(Learner& learner, const at::Tensor& loss, double weight) {
   const at::Tensor value = loss.detach().reshape({}).to(at::kDouble);
   learner.loss_sum = learner.loss_sum.defined() ? learner.loss_sum.add(value, weight) : value.mul(weight);
   if (!state_.batches.empty()) {
@@ -111,7 +111,7 @@ void TorchRunnerBase::LossPolicy::add_loss(Learner& learner, const at::Tensor& l
   }
 }
 
-bool TorchRunnerBase::LossPolicy::judge(Learner& learner, const at::Tensor& found_inf) {
+bool TorchRunnerBase::Internals::LossPolicy::judge(Learner& learner, const at::Tensor& found_inf) {
   const RunnerConfig& config = runner_.config();
   at::Tensor sum = std::exchange(learner.loss_sum, at::Tensor());
   sum = sum.defined() ? sum : at::zeros({}, at::kDouble);
@@ -151,7 +151,7 @@ bool TorchRunnerBase::LossPolicy::judge(Learner& learner, const at::Tensor& foun
 
 // The loss is a spike if it exceeds the mean of the last updates by `threshold` standard deviations. A spike enters
 // these statistics as the limit, so that the policy accepts a lasting change after some updates.
-std::optional<std::string> TorchRunnerBase::LossPolicy::spike_reason(const Learner& learner, double loss) {
+std::optional<std::string> TorchRunnerBase::Internals::LossPolicy::spike_reason(const Learner& learner, double loss) {
   const SpikeConfig& spike = runner_.config().spike;
   const double threshold = spike.threshold.value_or(default_threshold);
   const auto window = static_cast<std::size_t>(spike.window.value_or(default_window));
@@ -180,13 +180,13 @@ std::optional<std::string> TorchRunnerBase::LossPolicy::spike_reason(const Learn
   return reason;
 }
 
-std::string TorchRunnerBase::LossPolicy::place() const {
+std::string TorchRunnerBase::Internals::LossPolicy::place() const {
   return concat(" in split ", quote(runner_.split_), ", epoch ", runner_.state_.train.epoch + 1, ", after step ",
                 runner_.state_.train.global_step);
 }
 
-bool TorchRunnerBase::LossPolicy::act(std::string action, const std::string& key, const std::string& reason,
-                                      const StepPacket& all) {
+bool TorchRunnerBase::Internals::LossPolicy::act(std::string action, const std::string& key, const std::string& reason,
+                                                 const StepPacket& all) {
   if (action == "rollback" && all.exhausted && !runner_.parallelism().sums_gradients()) {
     action = "stop";  // a rank that has ended its pass cannot roll back alone
   }
@@ -208,7 +208,7 @@ bool TorchRunnerBase::LossPolicy::act(std::string action, const std::string& key
   return true;
 }
 
-void TorchRunnerBase::LossPolicy::settle() {
+void TorchRunnerBase::Internals::LossPolicy::settle() {
   const std::int64_t next = runner_.state_.train.micro_step;
   if (!state_.bad) {
     state_.batches.clear();
@@ -235,7 +235,7 @@ void TorchRunnerBase::LossPolicy::settle() {
 }
 
 // Python: torch.load(file). One file per rank.
-std::string TorchRunnerBase::LossPolicy::save_batches() const {
+std::string TorchRunnerBase::Internals::LossPolicy::save_batches() const {
   if (!runner_.config().record) {
     return "";
   }

@@ -51,7 +51,7 @@ struct LossPolicyState {
 
 /// Checks each update by the mean loss of its window, over all ranks, and by the flag of its gradients, before the
 /// optimizer runs: one device synchronization and one exchange between ranks per update.
-class TorchRunnerBase::LossPolicy {
+class TorchRunnerBase::Internals::LossPolicy {
  public:
   explicit LossPolicy(TorchRunnerBase& runner) : runner_(runner), state_(*runner.loss_policy_) {}
 

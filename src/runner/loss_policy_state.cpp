@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-void TorchRunnerBase::LossPolicy::roll_back() {
+void TorchRunnerBase::Internals::LossPolicy::roll_back() {
   const auto passed_over = state_.passed_over;
   const std::int64_t rollbacks = state_.rollbacks;
   runner_.services().deferred_saves.clear();
@@ -25,7 +25,7 @@ void TorchRunnerBase::LossPolicy::roll_back() {
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
 }
 
-State TorchRunnerBase::LossPolicy::save() const {
+State TorchRunnerBase::Internals::LossPolicy::save() const {
   State out;
   State::List ranges;
   for (const auto& [first, end] : state_.passed_over) {
@@ -41,7 +41,7 @@ State TorchRunnerBase::LossPolicy::save() const {
   return out;
 }
 
-void TorchRunnerBase::LossPolicy::load(const State* state) {
+void TorchRunnerBase::Internals::LossPolicy::load(const State* state) {
   detail::LossPolicyState kept;
   kept.initial = std::move(state_.initial);
   kept.saves = state_.saves;

@@ -110,7 +110,8 @@ void TorchRunnerBase::set_teacher_logits(at::Tensor logits) const {
   loss_terms_->set_teacher_logits(std::move(logits));
 }
 
-std::shared_ptr<TorchRunnerBase::LossTerms> TorchRunnerBase::LossTerms::build(TorchRunnerBase& runner) {
+std::shared_ptr<TorchRunnerBase::Internals::LossTerms> TorchRunnerBase::Internals::LossTerms::build(
+    TorchRunnerBase& runner) {
   const RunnerConfig& config = runner.config();
   const auto distill_keys = assigned_keys(config.distill);
   check<ConfigError>(runner.teacher || distill_keys.empty(), distill_at, "expected a teacher for 'distill.",
@@ -129,7 +130,7 @@ std::shared_ptr<TorchRunnerBase::LossTerms> TorchRunnerBase::LossTerms::build(To
   return terms;
 }
 
-void TorchRunnerBase::LossTerms::build_losses(TorchRunnerBase& runner) {
+void TorchRunnerBase::Internals::LossTerms::build_losses(TorchRunnerBase& runner) {
   std::vector<Losses::Entry> entries;
   for (const auto& [name, term] : runner.config().losses.terms) {
     if (term.type) {
@@ -149,7 +150,7 @@ void TorchRunnerBase::LossTerms::build_losses(TorchRunnerBase& runner) {
   }
 }
 
-void TorchRunnerBase::LossTerms::build_distillation(TorchRunnerBase& runner) {
+void TorchRunnerBase::Internals::LossTerms::build_distillation(TorchRunnerBase& runner) {
   const DistillConfig& config = runner.config().distill;
   runner.teacher.to(runner.device());
   runner.teacher.train(false);
@@ -192,7 +193,7 @@ void TorchRunnerBase::LossTerms::build_distillation(TorchRunnerBase& runner) {
   criterion = Losses(std::move(entries));
 }
 
-void TorchRunnerBase::LossTerms::build_weights(TorchRunnerBase& runner) {
+void TorchRunnerBase::Internals::LossTerms::build_weights(TorchRunnerBase& runner) {
   const auto steps = Schedules(runner).length_in_steps("");
   for (const auto& [name, term] : runner.config().losses.terms) {
     check<ConfigError>(losses_ != nullptr, build_losses_at, "expected losses with names as criterion for 'losses.",

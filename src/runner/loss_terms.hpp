@@ -20,7 +20,7 @@ struct TeacherLogits {
 
 }  // namespace detail
 
-class TorchRunnerBase::LossTerms {
+class TorchRunnerBase::Internals::LossTerms {
  public:
   /// Builds the criterion that `losses` and `distill` describe, from that of the program, and prepares the teacher.
   /// @return null if the config sets nothing and there is no teacher

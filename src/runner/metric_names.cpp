@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-void TorchRunnerBase::Checks::metric_names(std::string_view operation) const {
+void TorchRunnerBase::Internals::Checks::metric_names(std::string_view operation) const {
   std::vector<std::string> reserved = {"loss", "lr"};
   reserved.insert(reserved.end(), detail::log_keys.begin(), detail::log_keys.end());
   if (runner_.criterion.losses() != nullptr) {

@@ -42,11 +42,11 @@ nn::ModelSummary TorchRunnerBase::summarize(std::string_view split) {
   try {
     data::LoaderBase& source = loader(name);
     enter(RunnerMode::infer, name);  // without metrics
-    data::LoaderVisit batches = Evaluator(*this).visit(name);
+    data::LoaderVisit batches = Internals::Evaluator(*this).visit(name);
     check<DataError>(batches.next(), "runner.summarize", "expected a batch in split ", quote(name), ", got none");
     data::BatchRef batch = current_batch(source);
-    Adapters(*this).use_present();
-    const LossTerms::WithoutTeacher alone(*this);  // excludes the teacher
+    Internals::Adapters(*this).use_present();
+    const Internals::LossTerms::WithoutTeacher alone(*this);  // excludes the teacher
     out = nn::summarize(modules, [&] {
       const detail::WithoutGradients guard(any_script());
       run_evaluate_step(batch);

@@ -7,7 +7,7 @@
 
 namespace danling::inline v0 {
 
-TorchRunnerBase::PausedPass::PausedPass(TorchRunnerBase& runner)
+TorchRunnerBase::Internals::PausedPass::PausedPass(TorchRunnerBase& runner)
     : runner_(runner), active_(runner.pass_ != nullptr && !runner.paused_) {
   if (active_) {
     runner.saved_measurements_ = Snapshot(runner).copied_measurements();
@@ -17,7 +17,7 @@ TorchRunnerBase::PausedPass::PausedPass(TorchRunnerBase& runner)
   }
 }
 
-TorchRunnerBase::PausedPass::~PausedPass() {
+TorchRunnerBase::Internals::PausedPass::~PausedPass() {
   if (!active_) {
     return;
   }

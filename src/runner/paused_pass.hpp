@@ -7,7 +7,7 @@ namespace danling::inline v0 {
 
 /// Saves meters, metrics, losses and generators of the training pass in progress, if any; the destructor restores them.
 /// A checkpoint saved during the pause holds those of the pass.
-class TorchRunnerBase::PausedPass {
+class TorchRunnerBase::Internals::PausedPass {
  public:
   explicit PausedPass(TorchRunnerBase& runner);
   ~PausedPass();

@@ -34,16 +34,16 @@ bool has_adapters(const State& weights) {
 }  // namespace
 
 WeightMatch BaseRunner::load_pretrained(const std::filesystem::path& path, const PretrainedOptions& options) {
-  Restorer(*this).initialize();
-  return Restorer(*this).restore_weights(read_checkpoint(path), options, path);
+  Internals::Restorer(*this).initialize();
+  return Internals::Restorer(*this).restore_weights(read_checkpoint(path), options, path);
 }
 
 WeightMatch BaseRunner::restore_weights(const State& checkpoint, const PretrainedOptions& options) {
-  return Restorer(*this).restore_weights(checkpoint, options);
+  return Internals::Restorer(*this).restore_weights(checkpoint, options);
 }
 
-WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const PretrainedOptions& options,
-                                                  const std::filesystem::path& path) {
+WeightMatch BaseRunner::Internals::Restorer::restore_weights(const State& checkpoint, const PretrainedOptions& options,
+                                                             const std::filesystem::path& path) {
   initialize();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
   check<ConfigError>(runner_.parallelism().can_gather_full_state(), "runner.load_pretrained",
@@ -102,9 +102,9 @@ State flattened(const State& models, bool averages) {
 
 }  // namespace
 
-WeightMatch BaseRunner::Restorer::restore_weights_of_models(const State& exported, const State& checkpoint,
-                                                            const PretrainedOptions& options,
-                                                            const std::string& origin) {
+WeightMatch BaseRunner::Internals::Restorer::restore_weights_of_models(const State& exported, const State& checkpoint,
+                                                                       const PretrainedOptions& options,
+                                                                       const std::string& origin) {
   const State* saved = checkpoint.is_map() ? checkpoint.find("models") : nullptr;
   check<CheckpointError>(saved != nullptr && saved->is_map(), "runner.load_pretrained",
                          "expected the weights of several "

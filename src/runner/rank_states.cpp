@@ -33,7 +33,7 @@ State initial_generators(std::uint64_t seed) {
 
 }  // namespace
 
-State BaseRunner::Saver::rank_state() {
+State BaseRunner::Internals::Saver::rank_state() {
   if (!runner_.rng_frozen_) {
     runner_.state_.rng.capture();
   }
@@ -57,7 +57,7 @@ State BaseRunner::Saver::rank_state() {
   return out;
 }
 
-std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
+std::shared_ptr<State> BaseRunner::Internals::Saver::gather_rank_states() {
   State& held = runner_.services_->ranks;
   if (!runner_.distributed() || held.is_map()) {
     return nullptr;
@@ -86,7 +86,7 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
 }
 
 // The exchange of gradients may have a state, such as PowerSGD's. It is valid only for the same number of ranks.
-void BaseRunner::Restorer::load_parallelism(const State* ranks) {
+void BaseRunner::Internals::Restorer::load_parallelism(const State* ranks) {
   const bool fits = ranks != nullptr && std::ssize(ranks->map()) == runner_.world_size();
   const State* rank = ranks != nullptr ? ranks->find(to_text(fits ? runner_.rank() : 0)) : nullptr;
   const State* own = rank != nullptr ? rank->find("parallelism") : nullptr;
@@ -96,7 +96,7 @@ void BaseRunner::Restorer::load_parallelism(const State* ranks) {
   }
 }
 
-State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
+State BaseRunner::Internals::Restorer::of_this_rank(const State& checkpoint) {
   const State* ranks = runner_.excluded_from_loading("ranks") ? nullptr : checkpoint.find("ranks");
   if (ranks == nullptr && !runner_.distributed()) {
     return checkpoint;

@@ -9,8 +9,8 @@ namespace danling::inline v0 {
 /// Replays run the update natively.
 void TorchRunnerBase::observe_step(const std::string& name) {
   const auto run = [this, name] {
-    OpenStep& step = current_step("runner.step");
-    Windows windows(*this);
+    Internals::OpenStep& step = current_step("runner.step");
+    Internals::Windows windows(*this);
     windows.step(windows.find(name, "runner.step"), step);
   };
   tape::StepObserver& observer = *tapes_->observing();

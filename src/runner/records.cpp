@@ -23,12 +23,12 @@
 
 namespace danling::inline v0 {
 
-bool BaseRunner::Records::is_open() const {
+bool BaseRunner::Internals::Records::is_open() const {
   return runner_.services_ != nullptr && runner_.services_->recorder != nullptr &&
          runner_.services_->recorder->is_open();
 }
 
-void BaseRunner::Records::begin() {
+void BaseRunner::Internals::Records::begin() {
   auto& services = *runner_.services_;
   if (std::exchange(runner_.recording_begun_, true)) {
     return;
@@ -58,7 +58,7 @@ void BaseRunner::Records::begin() {
   runner_.init_heartbeat();
 }
 
-void BaseRunner::Records::enter_generation() {
+void BaseRunner::Internals::Records::enter_generation() {
   if (runner_.is_main_process() && runner_.config().record && runner_.services_->recorder == nullptr) {
     take_over();
   }
@@ -70,7 +70,7 @@ void BaseRunner::Records::enter_generation() {
 }
 
 // After a process is killed, the kernel releases its lock of the directory a moment after its connections.
-void BaseRunner::Records::take_over() {
+void BaseRunner::Internals::Records::take_over() {
   auto& services = *runner_.services_;
   Setup(runner_).make_recorder();
   services.logger.close();  // the log under its previous rank
@@ -92,7 +92,7 @@ void BaseRunner::Records::take_over() {
 }
 
 // Next to the log of rank 0, which has set up the directory. Fault-tolerant processes change their ranks.
-void BaseRunner::Records::open_rank_log() {
+void BaseRunner::Internals::Records::open_rank_log() {
   const std::string own = is_open() && runner_.config().log ? runner_.workspace().log_file().string() : std::string();
   const std::filesystem::path first = detail::exchange(runner_.group(), own).front();
   if (first.empty()) {
@@ -116,8 +116,8 @@ void BaseRunner::Records::open_rank_log() {
 }
 
 // @param folders  of the processes that do not see the log of rank 0
-void BaseRunner::Records::warn_invisible_directory(const std::vector<std::string>& folders,
-                                                   const std::filesystem::path& log) {
+void BaseRunner::Internals::Records::warn_invisible_directory(const std::vector<std::string>& folders,
+                                                              const std::filesystem::path& log) {
   for (std::size_t rank = 0; rank < folders.size() && runner_.is_main_process(); ++rank) {
     if (!folders[rank].empty()) {
       runner_.logger().warning(concat("rank ", rank, " does not see the run's directory ",
@@ -128,13 +128,13 @@ void BaseRunner::Records::warn_invisible_directory(const std::vector<std::string
   }
 }
 
-detail::RecordedConfig BaseRunner::Records::recorded_config() const {
+detail::RecordedConfig BaseRunner::Internals::Records::recorded_config() const {
   const ConfigTree full = to_tree(runner_.config());
   return {to_yaml(full), canonical_yaml(runner_.config()),
           to_yaml(changed_entries(full, to_tree(runner_.config_.defaults()))), runner_.model_metadata()};
 }
 
-bool BaseRunner::Records::open_recorder() {
+bool BaseRunner::Internals::Records::open_recorder() {
   auto& services = *runner_.services_;
   const auto& from = services.restore;
   bool take_over = false;
@@ -157,7 +157,7 @@ bool BaseRunner::Records::open_recorder() {
 // For a run that does not resume from the newest checkpoint of its directory: saves the state under the names that it
 // would have had, also best and history. They may be missing if a process died in its first save, or if `latest` is
 // damaged or in another directory. Runs on all ranks if all of them save.
-void BaseRunner::Records::adopt_history() {
+void BaseRunner::Internals::Records::adopt_history() {
   auto& services = *runner_.services_;
   const std::filesystem::path directory =
       services.recorder != nullptr ? services.recorder->taken_from() : std::filesystem::path();
@@ -177,16 +177,16 @@ void BaseRunner::Records::adopt_history() {
   retry_writes(/*again=*/true);
 }
 
-void BaseRunner::Records::select_score() {
+void BaseRunner::Internals::Records::select_score() {
   runner_.results_.select(runner_.score_split(), runner_.config().score_name, known_score_direction());
 }
 
-std::optional<bool> BaseRunner::Records::known_score_direction() const {
+std::optional<bool> BaseRunner::Internals::Records::known_score_direction() const {
   const auto& mode = runner_.config().score_mode;
   return mode ? std::optional(*mode == "max") : runner_.higher_is_better(runner_.config().score_name);
 }
 
-void BaseRunner::Records::log_guessed_score() const {
+void BaseRunner::Internals::Records::log_guessed_score() const {
   const std::string& name = runner_.config().score_name;
   if (!known_score_direction() && name != "loss" && runner_.score_split()) {
     runner_.logger().info(concat("score: no metric declares the direction of ", quote(name),
@@ -194,7 +194,7 @@ void BaseRunner::Records::log_guessed_score() const {
   }
 }
 
-void BaseRunner::Records::append(std::int64_t index, const Result& result) {
+void BaseRunner::Internals::Records::append(std::int64_t index, const Result& result) {
   runner_.results_.append(index, result);
   if (runner_.results_.is_best()) {
     runner_.best_average_ = runner_.evaluated_average();
@@ -214,7 +214,7 @@ void BaseRunner::Records::append(std::int64_t index, const Result& result) {
   runner_.callbacks_.notify(&Callback::on_result, ResultEvent{{runner_}, index, result, runner_.results_});
 }
 
-void BaseRunner::Records::retry_writes(bool again) {
+void BaseRunner::Internals::Records::retry_writes(bool again) {
   if (runner_.services_->recorder != nullptr) {
     runner_.services_->recorder->retry_writes(runner_.results_, again);
   }

@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-class BaseRunner::Records {
+class BaseRunner::Internals::Records {
  public:
   explicit Records(BaseRunner& runner) : runner_(runner) {}
 

@@ -13,7 +13,7 @@
 namespace danling::inline v0 {
 
 /// Marks repetitions for its lifetime; restore() reverts their changes, except gradients.
-class TorchRunnerBase::StepRepeater::Scope {
+class TorchRunnerBase::Internals::StepRepeater::Scope {
  public:
   explicit Scope(TorchRunnerBase& runner, Learner& learner) : runner_(runner), learner_(learner) {
     measured_ = Snapshot(runner).copied_measurements();
@@ -40,7 +40,7 @@ class TorchRunnerBase::StepRepeater::Scope {
   RunnerRNGState after_;
 };
 
-void TorchRunnerBase::StepRepeater::run(OpenStep& step, data::BatchRef batch) {
+void TorchRunnerBase::Internals::StepRepeater::run(OpenStep& step, data::BatchRef batch) {
   detail::RepeatedStep repeat{batch, {}};
   repeat.generators.capture();
   step.repeat = &repeat;
@@ -48,7 +48,7 @@ void TorchRunnerBase::StepRepeater::run(OpenStep& step, data::BatchRef batch) {
   step.repeat = nullptr;
 }
 
-void TorchRunnerBase::StepRepeater::check_settings(const Learner& learner) const {
+void TorchRunnerBase::Internals::StepRepeater::check_settings(const Learner& learner) const {
   const std::string why = concat(" with ", learner.optimizer->name(), ", which evaluates the loss of a step again, ");
   const auto expect = [&](bool holds, std::string_view expected, const auto& got) {
     check<ConfigError>(holds, "runner.train", "expected ", expected, why, "got ", got);
@@ -62,7 +62,7 @@ void TorchRunnerBase::StepRepeater::check_settings(const Learner& learner) const
          learner.max_grad_norm ? *learner.max_grad_norm : learner.max_grad_value.value_or(0));
 }
 
-void TorchRunnerBase::StepRepeater::update(Learner& learner) {
+void TorchRunnerBase::Internals::StepRepeater::update(Learner& learner) {
   OpenStep& step = *runner_.open_step_;
   detail::RepeatedStep& repeat = *step.repeat;
   check<StateError>(repeat.loss.defined(), "runner.step", "expected backward(loss) in train_step with ",

@@ -13,7 +13,7 @@ struct detail::RepeatedStep {
   bool again = false;         ///< a repetition: counts and updates nothing
 };
 
-class TorchRunnerBase::StepRepeater {
+class TorchRunnerBase::Internals::StepRepeater {
  public:
   explicit StepRepeater(TorchRunnerBase& runner) : runner_(runner) {}
 

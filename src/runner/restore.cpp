@@ -49,7 +49,7 @@ void BaseRunner::auto_restore() {
   auto& services = *services_;
   auto& from = services.restore;
   if (saves_shards()) {
-    from = Restorer(*this).find();  // only once each rank knows its parts
+    from = Internals::Restorer(*this).find();  // only once each rank knows its parts
   }
   if (from.path.empty()) {
     return;
@@ -63,9 +63,9 @@ void BaseRunner::auto_restore() {
     state_.train.epoch = earlier.last_epoch() + (epochs() ? 1 : 0);
     services.logger.info(concat("auto_resume: the run is finished, ", from.path.string(), " holds its model"));
   } else if (from.weights_only) {
-    Restorer(*this).restore_weights(checkpoint, pretrained_options(config()), from.path);
+    Internals::Restorer(*this).restore_weights(checkpoint, pretrained_options(config()), from.path);
   } else {
-    Restorer(*this).restore(checkpoint, from.path);
+    Internals::Restorer(*this).restore(checkpoint, from.path);
     if (const State* lines = checkpoint.find("metrics_lines")) {
       from.lines = lines->integer();
       from.waiting = waiting_metrics(checkpoint);
@@ -75,7 +75,7 @@ void BaseRunner::auto_restore() {
 }
 
 // Loads the state of the program: callbacks and tracked objects.
-void BaseRunner::Restorer::load_extras(const State& checkpoint) {
+void BaseRunner::Internals::Restorer::load_extras(const State& checkpoint) {
   if (const State* callbacks = checkpoint.find("callbacks")) {
     for (const auto& name : runner_.callbacks_.load_state_dict(*callbacks)) {
       runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint has the state of a callback ",
@@ -111,7 +111,7 @@ bool BaseRunner::excluded_from_loading(std::string_view key) const {
                                    [&](const std::string& item) { return detail::part_name(item) == key; });
 }
 
-void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
+void BaseRunner::Internals::Restorer::check_same_meaning(const State& stored) const {
   const auto saved = runner_.config_.make();
   from_tree(*saved, convert_tree<ConfigTree>(stored), "config of the checkpoint");
   const auto found = find_differences(semantic_tree(*saved), semantic_tree(runner_.config()));
@@ -128,7 +128,7 @@ void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
 }
 
 // With other slices and stages, random numbers and the order of sums differ.
-void BaseRunner::Restorer::check_same_axes(const State& checkpoint) const {
+void BaseRunner::Internals::Restorer::check_same_axes(const State& checkpoint) const {
   const State* saved = checkpoint.find("parallel");
   const State own = detail::axes_of(runner_.parallelism());
   // With virtual ranks every layout has the same bits.
@@ -152,12 +152,12 @@ void BaseRunner::Restorer::check_same_axes(const State& checkpoint) const {
   runner_.logger().warning(concat(load_where, ": the axes were ", before, " and are ", now));
 }
 
-void BaseRunner::restore(const State& checkpoint) { Restorer(*this).restore(checkpoint); }
+void BaseRunner::restore(const State& checkpoint) { Internals::Restorer(*this).restore(checkpoint); }
 
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
-  Restorer(*this).initialize();
+  Internals::Restorer(*this).initialize();
   const State checkpoint = read_checkpoint(path);
-  Restorer(*this).restore(checkpoint, path);
+  Internals::Restorer(*this).restore(checkpoint, path);
   // A roll-back logs the later lines again.
   const State* lines = checkpoint.find("metrics_lines");
   if (lines == nullptr || services_->recorder == nullptr || !services_->workspace.contains(path)) {
@@ -167,11 +167,11 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
     services_->restore = {
         .path = std::filesystem::absolute(path), .lines = lines->integer(), .waiting = waiting_metrics(checkpoint)};
   } else {
-    Restorer(*this).roll_back_records(checkpoint);
+    Internals::Restorer(*this).roll_back_records(checkpoint);
   }
 }
 
-void BaseRunner::Restorer::roll_back_records(const State& checkpoint) {
+void BaseRunner::Internals::Restorer::roll_back_records(const State& checkpoint) {
   const State* lines = checkpoint.find("metrics_lines");
   if (lines != nullptr && Records(runner_).is_open()) {
     runner_.services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
@@ -179,14 +179,14 @@ void BaseRunner::Restorer::roll_back_records(const State& checkpoint) {
   }
 }
 
-void BaseRunner::Restorer::initialize() {
+void BaseRunner::Internals::Restorer::initialize() {
   if (runner_.phase_ != Phase::initializing) {
     runner_.initialize();
   }
 }
 
 // The checkpoint without excluded parts; excluded entries inside parts have the values of the current objects.
-State BaseRunner::Restorer::without_excluded(const State& original) {
+State BaseRunner::Internals::Restorer::without_excluded(const State& original) {
   if (runner_.services_->rewinding) {
     return original;
   }
@@ -219,7 +219,7 @@ State BaseRunner::Restorer::without_excluded(const State& original) {
   return out;
 }
 
-void BaseRunner::Restorer::restore(const State& original, const std::filesystem::path& path) {
+void BaseRunner::Internals::Restorer::restore(const State& original, const std::filesystem::path& path) {
   initialize();
   check<CheckpointError>(original.is_map(), load_where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || runner_.excluded_from_loading("state"), load_where,
@@ -248,7 +248,7 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
   runner_.callbacks_.notify(&Callback::on_restore, RestoreEvent{{runner_}, path});
 }
 
-void BaseRunner::Restorer::rewind(const State& own) {
+void BaseRunner::Internals::Restorer::rewind(const State& own) {
   const detail::FlagScope all(runner_.services_->rewinding);
   runner_.load_state_dict(own);
   runner_.load_components(own);
@@ -257,7 +257,7 @@ void BaseRunner::Restorer::rewind(const State& own) {
 
 // An uncompared config may differ from the optimizer's restored options; without a warning, a changed learning rate
 // would silently have no effect.
-void BaseRunner::Restorer::warn_changed_options(const State& original, const State& restored) {
+void BaseRunner::Internals::Restorer::warn_changed_options(const State& original, const State& restored) {
   const State* stored = original.find("runner");
   if (!runner_.excluded_from_loading("runner") || stored == nullptr || !stored->is_map()) {
     return;

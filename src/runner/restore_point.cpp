@@ -56,7 +56,7 @@ std::int64_t steps_of(const State& checkpoint) {
 
 }  // namespace
 
-detail::RestorePoint BaseRunner::Restorer::find() {
+detail::RestorePoint BaseRunner::Internals::Restorer::find() {
   auto& services = *runner_.services_;
   CheckpointManager& manager = runner_.checkpoint_manager();
   const detail::RunBoundary boundary{runner_.epochs(), runner_.config().steps.value_or(0), runner_.config().patience};

@@ -13,7 +13,7 @@
 
 namespace danling::inline v0 {
 
-class BaseRunner::Restorer {
+class BaseRunner::Internals::Restorer {
  public:
   explicit Restorer(BaseRunner& runner) : runner_(runner) {}
 

@@ -42,7 +42,7 @@ std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
 }  // namespace
 
 // Searches the run's directory on the main process; all ranks get its result. Only the main process needs the function.
-std::pair<std::string, State> BaseRunner::Restorer::newest(
+std::pair<std::string, State> BaseRunner::Internals::Restorer::newest(
     const std::function<std::string(const State& checkpoint)>& reason_to_skip) {
   auto& services = *runner_.services_;
   std::string path;
@@ -68,7 +68,7 @@ std::pair<std::string, State> BaseRunner::Restorer::newest(
   return {path, std::move(checkpoint)};
 }
 
-std::string BaseRunner::Restorer::return_to_newest() {
+std::string BaseRunner::Internals::Restorer::return_to_newest() {
   const auto [path, checkpoint] =
       newest([](const State& state) { return state.find("state") != nullptr ? "" : "contains only model weights"; });
   if (!path.empty()) {
@@ -79,7 +79,7 @@ std::string BaseRunner::Restorer::return_to_newest() {
   return path;
 }
 
-void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
+void BaseRunner::Internals::Restorer::roll_back(const std::optional<State>& initial) {
   auto& services = *runner_.services_;
   // Only the main process counts saves and drops its initial state after one: all ranks follow it.
   std::function<std::string(const State& checkpoint)> skips;

@@ -19,7 +19,7 @@
 namespace danling::inline v0 {
 
 // A round trains each split in turn, then evaluates: in epoch mode always, in step mode when due.
-void TorchRunnerBase::Rounds::run() {
+void TorchRunnerBase::Internals::Rounds::run() {
   Agreement(runner_).agree();  // on requests of on_run_begin
   if (is_done()) {
     log_done();
@@ -50,7 +50,7 @@ void TorchRunnerBase::Rounds::run() {
 
 // True if nothing is left to do after an earlier attempt or a callback's request. In step mode the run includes its
 // final evaluation.
-bool TorchRunnerBase::Rounds::is_done() const {
+bool TorchRunnerBase::Internals::Rounds::is_done() const {
   if (loop_.continuing) {
     return false;
   }
@@ -62,7 +62,7 @@ bool TorchRunnerBase::Rounds::is_done() const {
   return evaluated && (train_.global_step >= *runner_.steps() || runner_.requests_.ended);
 }
 
-void TorchRunnerBase::Rounds::log_done() const {
+void TorchRunnerBase::Internals::Rounds::log_done() const {
   runner_.logger().info(concat("train: nothing to do, ",
                                by_steps_ ? concat(train_.global_step, " of ", *runner_.steps(), " steps are done")
                                          : concat(train_.epoch, " of ", *runner_.epochs(), " epochs are done"),
@@ -72,7 +72,7 @@ void TorchRunnerBase::Rounds::log_done() const {
 }
 
 // A run may have stopped at its last step, but before the split and the round ended.
-bool TorchRunnerBase::Rounds::is_unfinished() const {
+bool TorchRunnerBase::Internals::Rounds::is_unfinished() const {
   if (loop_.continuing) {
     return true;
   }
@@ -81,7 +81,7 @@ bool TorchRunnerBase::Rounds::is_unfinished() const {
 }
 
 // In step mode, passes and rounds need not end together: each loader continues at its position or the checkpoint's.
-void TorchRunnerBase::Rounds::start_loaders() {
+void TorchRunnerBase::Internals::Rounds::start_loaders() {
   if (by_steps_) {
     for (const auto& split : splits_.train) {
       runner_.loader(split).ensure_started();
@@ -90,7 +90,7 @@ void TorchRunnerBase::Rounds::start_loaders() {
 }
 
 // Returns false if nothing was updated: in step mode such a run would never end.
-bool TorchRunnerBase::Rounds::train() {
+bool TorchRunnerBase::Internals::Rounds::train() {
   const std::int64_t before = train_.global_step;
   const bool resumed_round = loop_.continuing;
   const std::size_t count = splits_.train.size();
@@ -117,13 +117,13 @@ bool TorchRunnerBase::Rounds::train() {
 }
 
 // In epoch mode every split is trained; in step mode the round ends when the run does or an evaluation is due.
-bool TorchRunnerBase::Rounds::is_over() const {
+bool TorchRunnerBase::Internals::Rounds::is_over() const {
   return by_steps_ && (train_.global_step >= *runner_.steps() || runner_.requests_.ended ||
                        (!loop_.round.empty() && Training(runner_).evaluation_is_due()));
 }
 
 // For a split that trains and is evaluated, the row holds the results of the evaluation, as in DanLing.
-void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
+void TorchRunnerBase::Internals::Rounds::evaluate(Result& round, bool whole) {
   for (const auto& split : splits_.evaluate) {
     const bool trains = std::find(splits_.train.begin(), splits_.train.end(), split) != splits_.train.end();
     auto& evaluated = loop_.evaluated;
@@ -140,7 +140,7 @@ void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
 }
 
 // Advances the state before it notifies callbacks, which may save it.
-void TorchRunnerBase::Rounds::end_round(bool evaluated) {
+void TorchRunnerBase::Internals::Rounds::end_round(bool evaluated) {
   const Result round = std::exchange(loop_.round, Result());
   const std::int64_t epoch = train_.epoch++;
   for (const auto& warning : Schedules(runner_).step_epoch(round, evaluated)) {
@@ -164,7 +164,7 @@ void TorchRunnerBase::Rounds::end_round(bool evaluated) {
   }
 }
 
-void TorchRunnerBase::Rounds::end() {
+void TorchRunnerBase::Internals::Rounds::end() {
   loop_.continuing = false;
   const auto* last = runner_.results_.latest();
   if (by_steps_ && (last == nullptr || last->index < train_.global_step)) {
@@ -181,7 +181,8 @@ void TorchRunnerBase::Rounds::end() {
 
 // Updates of one split in this round: its share of the remaining ones, limited to a pass over its data and to the next
 // evaluation.
-std::int64_t TorchRunnerBase::Rounds::step_budget(std::size_t remaining_splits, const data::LoaderBase& loader) const {
+std::int64_t TorchRunnerBase::Internals::Rounds::step_budget(std::size_t remaining_splits,
+                                                             const data::LoaderBase& loader) const {
   const std::int64_t step = train_.global_step;
   std::int64_t remaining = *runner_.steps() - step;
   if (const auto interval = runner_.config().evaluate_interval) {

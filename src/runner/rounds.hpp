@@ -8,7 +8,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Rounds {
+class TorchRunnerBase::Internals::Rounds {
  public:
   Rounds(TorchRunnerBase& runner, const Splits& splits)
       : runner_(runner),

@@ -11,7 +11,7 @@
 
 namespace danling::inline v0 {
 
-void BaseRunner::register_state(const std::string& name, const Tracked& tracked) {
+void BaseRunner::register_state(const std::string& name, const Internals::Tracked& tracked) {
   check<StateError>(phase_ == Phase::constructed, "runner.register_state",
                     "expected a call before initialize(), got one later");
   for (const auto& [other, ignored] : tracked_) {
@@ -25,8 +25,9 @@ void BaseRunner::register_state(const std::string& name, const Tracked& tracked)
                             " to save or load its state, got an exception: ", error.what());
     }
   };
-  tracked_.emplace_back(name, Tracked{[=] { return named(tracked.state_dict); },
-                                      [=](const State& state) { named([&] { tracked.load_state_dict(state); }); }});
+  tracked_.emplace_back(
+      name, Internals::Tracked{[=] { return named(tracked.state_dict); },
+                               [=](const State& state) { named([&] { tracked.load_state_dict(state); }); }});
 }
 
 State BaseRunner::state_dict() {
@@ -73,7 +74,7 @@ State BaseRunner::state_dict() {
 
 void BaseRunner::load_state_dict(const State& checkpoint) {
   if (const State* stored = checkpoint.find("runner")) {
-    Restorer(*this).check_same_meaning(*stored);
+    Internals::Restorer(*this).check_same_meaning(*stored);
   }
   if (const State* state = checkpoint.find("state")) {
     state_.load_state_dict(*state);

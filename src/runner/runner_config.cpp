@@ -371,7 +371,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("ft", ft, "continue training when a process dies").non_semantic();
   detail::add_meeting_fields(f, *this);
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda if available").case_insensitive().non_semantic();
-  f("num_threads", num_threads, "threads of LibTorch's kernels; unset: LibTorch's choice").at_least(1).non_semantic();
+  f("num_threads", num_threads, "threads of LibTorch's kernels, which run() sets").at_least(1).non_semantic();
   f("compile", compile, "record the kernel calls of a step and replay them: the same bits, faster").non_semantic();
   f("allocator", allocator, "keep: reuse large blocks of host memory; system: return them at once")
       .choices({"keep", "system"})

@@ -66,7 +66,7 @@ void check_configs(const std::string& of_rank_0, const std::string& other, std::
 
 }  // namespace
 
-std::string BaseRunner::Setup::common_config_id() const {
+std::string BaseRunner::Internals::Setup::common_config_id() const {
   ConfigTree tree = to_tree(runner_.config());
   for (const std::string& key : of_process) {
     ConfigTree* section = &tree;
@@ -80,7 +80,7 @@ std::string BaseRunner::Setup::common_config_id() const {
   return danling::config_id(to_yaml(tree));
 }
 
-std::string BaseRunner::Setup::program_id() {
+std::string BaseRunner::Internals::Setup::program_id() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
   formats::Hasher hasher;
   std::vector<char> block(1 << 20);
@@ -91,7 +91,7 @@ std::string BaseRunner::Setup::program_id() {
 }
 
 // All ranks read the same list and throw the same error.
-void BaseRunner::Setup::agree_on_run() {
+void BaseRunner::Internals::Setup::agree_on_run() {
   if (runner_.group().alone()) {
     return;
   }
@@ -130,7 +130,7 @@ void BaseRunner::Setup::agree_on_run() {
 }
 
 // Compares weights if gradients are summed; otherwise each rank may have other weights.
-void BaseRunner::Setup::agree_on_state() {
+void BaseRunner::Internals::Setup::agree_on_state() {
   if (runner_.group().alone()) {
     return;
   }

@@ -14,14 +14,14 @@
 namespace danling::inline v0 {
 
 void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
-  const bool taken = Saver(*this).save({name, save_best, last_step, force});
+  const bool taken = Internals::Saver(*this).save({name, save_best, last_step, force});
   if (!taken && force && is_main_process()) {
     logger().warning(concat("runner.save_checkpoint: expected a place to save ", quote(name), " in, got ",
                             config().record ? "checkpoint.load_only" : "record: false"));
   }
 }
 
-bool BaseRunner::Saver::save(const detail::SaveCall& call) {
+bool BaseRunner::Internals::Saver::save(const detail::SaveCall& call) {
   CheckpointManager& manager = runner_.checkpoint_manager();
   auto& services = *runner_.services_;
   if (!runner_.is_settled()) {
@@ -70,7 +70,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
   return taken;
 }
 
-CheckpointRequest BaseRunner::Saver::make_request(const detail::SaveCall& call) const {
+CheckpointRequest BaseRunner::Internals::Saver::make_request(const detail::SaveCall& call) const {
   const auto& train = runner_.state_.train;
   const ResultHistory& results = runner_.results_;
   const bool by_steps = runner_.is_step_mode();
@@ -100,7 +100,7 @@ CheckpointRequest BaseRunner::Saver::make_request(const detail::SaveCall& call) 
 }
 
 // Merges repeated requests for one name into one save.
-void BaseRunner::Saver::defer(detail::SaveCall call) {
+void BaseRunner::Internals::Saver::defer(detail::SaveCall call) {
   const std::int64_t interval = runner_.checkpoint_interval();
   call.due = interval > 0 && runner_.is_step_mode() && runner_.state_.train.global_step % interval == 0;
   for (auto& other : runner_.services_->deferred_saves) {
@@ -115,7 +115,7 @@ void BaseRunner::Saver::defer(detail::SaveCall call) {
   runner_.services_->deferred_saves.push_back(std::move(call));
 }
 
-void BaseRunner::Saver::save_deferred() {
+void BaseRunner::Internals::Saver::save_deferred() {
   for (const auto& call : std::exchange(runner_.services_->deferred_saves, {})) {
     save(call);
   }
@@ -130,7 +130,7 @@ void BaseRunner::save_seed_checkpoint(const std::string& name) {
   save_checkpoint(name, /*save_best=*/false, /*last_step=*/true, /*force=*/true);
 }
 
-void BaseRunner::Saver::poll() {
+void BaseRunner::Internals::Saver::poll() {
   auto& services = *runner_.services_;
   CheckpointManager& manager = *services.checkpoint_manager;
   if (manager.has_failure()) [[unlikely]] {
@@ -153,7 +153,7 @@ void BaseRunner::Saver::poll() {
 }
 
 // Logs a warning whatever checkpoint.on_error is, since no save failed.
-void BaseRunner::Saver::log_warning() {
+void BaseRunner::Internals::Saver::log_warning() {
   const std::string notice = runner_.services_->checkpoint_manager->take_warning();
   auto* recorder = runner_.services_->recorder.get();
   const bool logged = recorder != nullptr && (recorder->reopen() || recorder->take_removal_logged());
@@ -162,7 +162,7 @@ void BaseRunner::Saver::log_warning() {
   }
 }
 
-void BaseRunner::Saver::on_failure(const std::string& text) {
+void BaseRunner::Internals::Saver::on_failure(const std::string& text) {
   if (runner_.config().checkpoint.on_error == "stop") {
     throw CheckpointError(text);
   }
@@ -185,7 +185,7 @@ void BaseRunner::wait_for_checkpoints() {
   } catch (const CheckpointError& error) {
     done = true;
     if (manager.checkpoint_health().failing.empty()) {
-      Saver(*this).on_failure(error.what());  // an earlier save that a later one replaced
+      Internals::Saver(*this).on_failure(error.what());  // an earlier save that a later one replaced
     }
   }
   check<CheckpointError>(done, "runner.save_checkpoint", "expected the last checkpoint on disk within ",
@@ -196,18 +196,18 @@ void BaseRunner::wait_for_checkpoints() {
     const auto latest = failing.find("latest");
     throw CheckpointError((latest != failing.end() ? latest : failing.begin())->second);
   }
-  Saver(*this).poll();
-  Saver(*this).reconcile_best();  // also when best.pth was removed
+  Internals::Saver(*this).poll();
+  Internals::Saver(*this).reconcile_best();  // also when best.pth was removed
 }
 
-void BaseRunner::Saver::save_last() {
+void BaseRunner::Internals::Saver::save_last() {
   runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   runner_.wait_for_checkpoints();
   export_best();
   Records(runner_).retry_writes();
 }
 
-void BaseRunner::Saver::save_finished_model() {
+void BaseRunner::Internals::Saver::save_finished_model() {
   CheckpointManager& manager = runner_.checkpoint_manager();
   const auto exposed = runner_.gather_checkpoint_state(/*writes=*/false);
   if (runner_.results_.latest() != nullptr && (runner_.is_main_process() || manager.is_collective())) {

@@ -14,7 +14,7 @@
 
 namespace danling::inline v0 {
 
-class BaseRunner::Saver {
+class BaseRunner::Internals::Saver {
  public:
   explicit Saver(BaseRunner& runner) : runner_(runner) {}
 

@@ -19,17 +19,17 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-optim::SchedulerSpec TorchRunnerBase::Schedules::spec_of(const std::string& name) const {
+optim::SchedulerSpec TorchRunnerBase::Internals::Schedules::spec_of(const std::string& name) const {
   const SchedConfig& sched = runner_.config().sched;
   return name.empty() ? static_cast<optim::SchedulerSpec>(sched) : sched.for_name(name);
 }
 
-std::string TorchRunnerBase::Schedules::monitor_of(const std::string& name) const {
+std::string TorchRunnerBase::Internals::Schedules::monitor_of(const std::string& name) const {
   return spec_of(name).monitor.value_or(runner_.config().score_name);
 }
 
-void TorchRunnerBase::Schedules::check_monitor(const optim::SchedulerSpec& spec,
-                                               const optim::Scheduler& scheduler) const {
+void TorchRunnerBase::Internals::Schedules::check_monitor(const optim::SchedulerSpec& spec,
+                                                          const optim::Scheduler& scheduler) const {
   static constexpr auto where = "runner.build_scheduler";
   if (!scheduler.requires_metric()) {
     check<ConfigError>(!spec.monitor, where, "expected no ", spec.section,
@@ -46,7 +46,7 @@ void TorchRunnerBase::Schedules::check_monitor(const optim::SchedulerSpec& spec,
                      "], got ", quote(monitor), did_you_mean(split, splits));
 }
 
-std::vector<std::string> TorchRunnerBase::Schedules::measured_splits() const {
+std::vector<std::string> TorchRunnerBase::Internals::Schedules::measured_splits() const {
   std::vector<std::string> out = runner_.train_splits();
   for (const auto& split : runner_.evaluate_splits()) {
     if (!contains(out, split)) {
@@ -56,7 +56,7 @@ std::vector<std::string> TorchRunnerBase::Schedules::measured_splits() const {
   return out;
 }
 
-std::pair<std::string, std::string> TorchRunnerBase::Schedules::parts_of(const std::string& monitor) const {
+std::pair<std::string, std::string> TorchRunnerBase::Internals::Schedules::parts_of(const std::string& monitor) const {
   const std::size_t dot = monitor.find('.');
   if (dot == std::string::npos || !contains(measured_splits(), monitor.substr(0, dot))) {
     return {runner_.score_split().value_or(""), monitor};
@@ -64,7 +64,7 @@ std::pair<std::string, std::string> TorchRunnerBase::Schedules::parts_of(const s
   return {monitor.substr(0, dot), monitor.substr(dot + 1)};
 }
 
-void TorchRunnerBase::Schedules::check_evaluations() const {
+void TorchRunnerBase::Internals::Schedules::check_evaluations() const {
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler == nullptr || !learner.scheduler->requires_metric() || !runner_.is_step_mode() ||
         runner_.config().evaluate_interval) {
@@ -78,7 +78,7 @@ void TorchRunnerBase::Schedules::check_evaluations() const {
   }
 }
 
-void TorchRunnerBase::Schedules::check_host_loop() const {
+void TorchRunnerBase::Internals::Schedules::check_host_loop() const {
   for (const Learner& learner : runner_.learners_) {
     const auto spec = spec_of(learner.name);
     check<ConfigError>(
@@ -88,20 +88,20 @@ void TorchRunnerBase::Schedules::check_host_loop() const {
   }
 }
 
-std::optional<optim::ScheduleSummary> TorchRunnerBase::Schedules::outline(const Learner& learner,
-                                                                          std::size_t group) const {
+std::optional<optim::ScheduleSummary> TorchRunnerBase::Internals::Schedules::outline(const Learner& learner,
+                                                                                     std::size_t group) const {
   const optim::Scheduler& schedule = *learner.scheduler;
   const auto run = learner.scheduler_by_step ? length_in_steps(learner.name) : length_in_epochs();
   const auto updates = schedule.length() ? schedule.length() : run;
   return updates && *updates > 0 ? optim::summarize_schedule(schedule, *updates, group) : std::nullopt;
 }
 
-std::size_t TorchRunnerBase::Schedules::highest_group(const optim::Scheduler& schedule) {
+std::size_t TorchRunnerBase::Internals::Schedules::highest_group(const optim::Scheduler& schedule) {
   const auto& base = schedule.base_lrs();
   return static_cast<std::size_t>(std::max_element(base.begin(), base.end()) - base.begin());
 }
 
-std::string TorchRunnerBase::Schedules::text(const Learner& learner) const {
+std::string TorchRunnerBase::Internals::Schedules::text(const Learner& learner) const {
   const optim::Scheduler& schedule = *learner.scheduler;
   const auto& base = schedule.base_lrs();
   const std::size_t group = highest_group(schedule);
@@ -118,7 +118,7 @@ std::string TorchRunnerBase::Schedules::text(const Learner& learner) const {
   return base.size() > 1 ? concat(out, " (the highest of ", base.size(), " groups)") : out;
 }
 
-void TorchRunnerBase::Checks::log_schedules() const {
+void TorchRunnerBase::Internals::Checks::log_schedules() const {
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && !learner.scheduler->base_lrs().empty() &&
         runner_.warned_.insert(concat("schedule of ", learner.name)).second) {
@@ -136,7 +136,7 @@ void TorchRunnerBase::Checks::log_schedules() const {
   }
 }
 
-void TorchRunnerBase::Checks::evaluations_of_host() const {
+void TorchRunnerBase::Internals::Checks::evaluations_of_host() const {
   static constexpr auto advice =
       "; call evaluate_on_batch and finish_evaluation, or set evaluate_interval and a dataset";
   const Schedules schedules(runner_);
@@ -153,7 +153,7 @@ void TorchRunnerBase::Checks::evaluations_of_host() const {
   }
 }
 
-void TorchRunnerBase::Checks::monitors() const {
+void TorchRunnerBase::Internals::Checks::monitors() const {
   const Schedules schedules(runner_);
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler == nullptr || !learner.scheduler->requires_metric()) {

@@ -25,9 +25,9 @@ std::vector<std::string> splits_with(const Result& result, const std::string& me
 
 }  // namespace
 
-std::shared_ptr<optim::Scheduler> TorchRunnerBase::Schedules::build(const std::string& name,
-                                                                    const optim::SchedulerSpec& spec,
-                                                                    optim::Optimizer& optimizer) const {
+std::shared_ptr<optim::Scheduler> TorchRunnerBase::Internals::Schedules::build(const std::string& name,
+                                                                               const optim::SchedulerSpec& spec,
+                                                                               optim::Optimizer& optimizer) const {
   const auto at_least_one = [](std::optional<std::int64_t> total) {  // a run with nothing to do still needs one
     return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;
   };
@@ -40,14 +40,14 @@ std::shared_ptr<optim::Scheduler> TorchRunnerBase::Schedules::build(const std::s
   return out;
 }
 
-void TorchRunnerBase::Schedules::check_interval(const optim::SchedulerSpec& spec,
-                                                const optim::Scheduler& scheduler) const {
+void TorchRunnerBase::Internals::Schedules::check_interval(const optim::SchedulerSpec& spec,
+                                                           const optim::Scheduler& scheduler) const {
   check<ConfigError>(spec.interval_name() != "step" || !scheduler.requires_metric(), "runner.build_scheduler",
                      "expected ", spec.section, ".interval epoch for a scheduler that needs a metric, got step");
   check_monitor(spec, scheduler);
 }
 
-std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_steps(const std::string& name) const {
+std::optional<std::int64_t> TorchRunnerBase::Internals::Schedules::length_in_steps(const std::string& name) const {
   const std::optional<std::int64_t> total = runner_.steps();
   if (!total) {
     return total;
@@ -64,7 +64,7 @@ std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_steps(const st
 }
 
 // Stepped once per epoch, or once per round over the splits.
-std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_epochs() const {
+std::optional<std::int64_t> TorchRunnerBase::Internals::Schedules::length_in_epochs() const {
   if (runner_.epochs()) {
     return runner_.epochs();
   }
@@ -73,12 +73,12 @@ std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_epochs() const
   return total && per_epoch && *per_epoch > 0 ? std::optional((*total + *per_epoch - 1) / *per_epoch) : std::nullopt;
 }
 
-std::int64_t TorchRunnerBase::Schedules::window_length(const std::string& name) const {
+std::int64_t TorchRunnerBase::Internals::Schedules::window_length(const std::string& name) const {
   return name.empty() ? runner_.accum_steps()
                       : runner_.config().optim.for_name(name).accum_steps.value_or(runner_.accum_steps());
 }
 
-detail::WindowLengths TorchRunnerBase::Schedules::window_lengths() const {
+detail::WindowLengths TorchRunnerBase::Internals::Schedules::window_lengths() const {
   std::vector<std::int64_t> out;
   if (runner_.optimizer != nullptr || runner_.model || runner_.models.empty()) {
     out.push_back(window_length(""));
@@ -92,7 +92,7 @@ detail::WindowLengths TorchRunnerBase::Schedules::window_lengths() const {
   return detail::WindowLengths(std::move(out));
 }
 
-std::vector<std::string> TorchRunnerBase::Schedules::step_epoch(const Result& result, bool evaluated) const {
+std::vector<std::string> TorchRunnerBase::Internals::Schedules::step_epoch(const Result& result, bool evaluated) const {
   std::vector<std::string> warnings;
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler == nullptr || learner.scheduler_by_step) {
@@ -117,7 +117,7 @@ std::vector<std::string> TorchRunnerBase::Schedules::step_epoch(const Result& re
   return warnings;
 }
 
-void TorchRunnerBase::Schedules::step_evaluation(const Result& row) const {
+void TorchRunnerBase::Internals::Schedules::step_evaluation(const Result& row) const {
   const std::string scored = runner_.results().score_split().value_or("");
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && learner.scheduler->requires_metric()) {
@@ -131,7 +131,8 @@ void TorchRunnerBase::Schedules::step_evaluation(const Result& row) const {
   }
 }
 
-const double* TorchRunnerBase::Schedules::find_monitored(const Result& result, const std::string& monitor) const {
+const double* TorchRunnerBase::Internals::Schedules::find_monitored(const Result& result,
+                                                                    const std::string& monitor) const {
   if (parts_of(monitor).second == monitor) {
     if (const auto split = runner_.score_split()) {
       if (const double* value = result.number(concat(*split, ".", monitor))) {

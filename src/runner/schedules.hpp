@@ -15,7 +15,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Schedules {
+class TorchRunnerBase::Internals::Schedules {
  public:
   explicit Schedules(const TorchRunnerBase& runner) : runner_(runner) {}
 

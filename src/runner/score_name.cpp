@@ -35,7 +35,8 @@ bool may_hold(const std::vector<std::string>& names, std::string_view score) {
 
 }  // namespace detail
 
-std::optional<std::vector<std::string>> TorchRunnerBase::Checks::declared_names(const MetricsBase* metrics) const {
+std::optional<std::vector<std::string>> TorchRunnerBase::Internals::Checks::declared_names(
+    const MetricsBase* metrics) const {
   std::vector<std::string> names = {"loss"};
   const auto add = [&names](const Result& counts, const std::string& prefix) {
     for (auto& name : detail::number_names(counts, prefix)) {
@@ -58,9 +59,16 @@ std::optional<std::vector<std::string>> TorchRunnerBase::Checks::declared_names(
   return names;
 }
 
-void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
+void TorchRunnerBase::Internals::Checks::score_name(const Splits& splits) const {
   const auto split = runner_.score_split();
   const std::string& score = runner_.config().score_name;
+  if (split && split->starts_with("test") && !runner_.config().score_split &&
+      runner_.warned_.insert("score of test").second) {
+    runner_.logger().warning(concat("split ", quote(*split),
+                                    " chooses the best checkpoint, since no other split is "
+                                    "evaluated; put it into test_splits, and evaluate a split of the training data, or "
+                                    "set score_split"));
+  }
   const auto is_among = [&](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), *split) != names.end();
   };

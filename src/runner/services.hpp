@@ -65,6 +65,10 @@ struct RunnerServices {
   bool rewinding = false;
   /// Keys of the tools that the program has called.
   std::set<std::string, std::less<>> called_tools;
+  /// Tensors that require gradients and on which the loss of the first step depends, in no model.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> foreign_leaves;
+  /// Parameters that require gradients and are in no optimizer; -1 before the first pass.
+  std::int64_t untrained = -1;
   /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
   std::string rank_log;                          ///< path of this rank's log; empty on the first rank

@@ -16,7 +16,7 @@
 
 namespace danling::inline v0 {
 
-void BaseRunner::Setup::run() {
+void BaseRunner::Internals::Setup::run() {
   try {
     runner_.init_distributed();
     agree_on_run();
@@ -27,7 +27,7 @@ void BaseRunner::Setup::run() {
   }
 }
 
-void BaseRunner::Setup::build() {
+void BaseRunner::Internals::Setup::build() {
   make_services();
   runner_.init_checkpoint_manager();
   if (!runner_.saves_shards()) {
@@ -44,11 +44,16 @@ void BaseRunner::Setup::build() {
   runner_.build_metrics();
   runner_.auto_restore();
   agree_on_state();
+  if (const auto threads = runner_.config().num_threads; threads && at::get_num_threads() != *threads) {
+    runner_.logger().warning(concat("num_threads: expected a process with ", *threads, " threads, got ",
+                                    at::get_num_threads(),
+                                    "; run() sets them, a program without it calls at::set_num_threads"));
+  }
   runner_.logger().debug(concat("set up: rank ", runner_.rank(), " of ", runner_.group().size(), " on ",
                                 runner_.device().str(), ", ", at::get_num_threads(), " threads, process ", getpid()));
 }
 
-void BaseRunner::Setup::make_services() {
+void BaseRunner::Internals::Setup::make_services() {
   const RunnerConfig& config = runner_.config();
   WorkspaceOptions options;
   options.root = config.workspace_root;
@@ -76,7 +81,7 @@ void BaseRunner::Setup::make_services() {
   runner_.callbacks_.add_own(runner_.sinks_);
 }
 
-void BaseRunner::Setup::make_recorder() {
+void BaseRunner::Internals::Setup::make_recorder() {
   const RunnerConfig& config = runner_.config();
   auto& services = *runner_.services_;
   services.recorder =
@@ -89,7 +94,7 @@ void BaseRunner::Setup::make_recorder() {
   runner_.callbacks_.add_own_first(services.recorder);  // other callbacks read its counts
 }
 
-void BaseRunner::Setup::make_profiler() {
+void BaseRunner::Internals::Setup::make_profiler() {
   const ProfilingConfig& profiling = runner_.config().profiling;
   const std::string rank = std::to_string(runner_.rank());
   const auto dir = runner_.services_->workspace.dir() / profiling.trace_dir / runner_.timestamp_ /

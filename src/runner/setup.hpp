@@ -5,7 +5,7 @@
 
 namespace danling::inline v0 {
 
-class BaseRunner::Setup {
+class BaseRunner::Internals::Setup {
  public:
   explicit Setup(BaseRunner& runner) : runner_(runner) {}
 

@@ -105,7 +105,7 @@ State resized(const State& entry, at::IntArrayRef sizes) {
 
 // ---- models ---------------------------------------------------------------------------------------------------------
 
-State TorchRunnerBase::ShardStates::of_model(const ModelHandle& handle) const {
+State TorchRunnerBase::Internals::ShardStates::of_model(const ModelHandle& handle) const {
   if (!handle) {
     return {};
   }
@@ -130,7 +130,7 @@ State TorchRunnerBase::ShardStates::of_model(const ModelHandle& handle) const {
   return out;
 }
 
-void TorchRunnerBase::ShardStates::load_model(const ModelHandle& handle, const State& state) const {
+void TorchRunnerBase::Internals::ShardStates::load_model(const ModelHandle& handle, const State& state) const {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> trained;
   for (const auto& [name, tensor] : runner_.parallelism().trained_parameters(handle)) {
@@ -167,9 +167,12 @@ void TorchRunnerBase::ShardStates::load_model(const ModelHandle& handle, const S
 
 // ---- optimizers -----------------------------------------------------------------------------------------------------
 
-bool TorchRunnerBase::ShardStates::is_named(const State& optimizer) { return optimizer.find("groups") != nullptr; }
+bool TorchRunnerBase::Internals::ShardStates::is_named(const State& optimizer) {
+  return optimizer.find("groups") != nullptr;
+}
 
-State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, const optim::Optimizer& optimizer) const {
+State TorchRunnerBase::Internals::ShardStates::of_optimizer(const ModelHandle& handle,
+                                                            const optim::Optimizer& optimizer) const {
   const auto names = names_in_order(optimizer, names_of(runner_.parallelism().trained_parameters(handle)));
   const auto params = params_in_order(optimizer);
   const std::set<std::string> scalars = without_dimensions(handle);
@@ -204,7 +207,7 @@ State TorchRunnerBase::ShardStates::of_optimizer(const ModelHandle& handle, cons
   return out;
 }
 
-State TorchRunnerBase::ShardStates::named_optimizer(const ModelHandle& handle, const State& file) const {
+State TorchRunnerBase::Internals::ShardStates::named_optimizer(const ModelHandle& handle, const State& file) const {
   std::map<std::string, std::pair<at::Tensor, at::Tensor>>
       own;  // by name: parameter, and the part that this rank trains
   for (const auto& [name, trained] : runner_.parallelism().trained_parameters(handle)) {
@@ -256,8 +259,8 @@ State TorchRunnerBase::ShardStates::named_optimizer(const ModelHandle& handle, c
   return out;
 }
 
-void TorchRunnerBase::ShardStates::load_optimizer(const ModelHandle& handle, optim::Optimizer& optimizer,
-                                                  const State& any) const {
+void TorchRunnerBase::Internals::ShardStates::load_optimizer(const ModelHandle& handle, optim::Optimizer& optimizer,
+                                                             const State& any) const {
   const State state = is_named(any) ? any : named_optimizer(handle, any);
   const auto names = names_in_order(optimizer, names_of(runner_.parallelism().trained_parameters(handle)));
   const auto params = params_in_order(optimizer);
@@ -301,7 +304,7 @@ void TorchRunnerBase::ShardStates::load_optimizer(const ModelHandle& handle, opt
 
 // ---- places ---------------------------------------------------------------------------------------------------------
 
-std::map<std::string, NamedTensors> TorchRunnerBase::ShardStates::names() const {
+std::map<std::string, NamedTensors> TorchRunnerBase::Internals::ShardStates::names() const {
   std::map<std::string, NamedTensors> out;
   const auto add = [&](const std::string& model, const ModelHandle& handle) {
     if (handle) {
@@ -315,7 +318,8 @@ std::map<std::string, NamedTensors> TorchRunnerBase::ShardStates::names() const 
   return out;
 }
 
-const std::map<std::string, TorchRunnerBase::ShardStates::Parts>& TorchRunnerBase::ShardStates::parts() const {
+const std::map<std::string, TorchRunnerBase::Internals::ShardStates::Parts>&
+TorchRunnerBase::Internals::ShardStates::parts() const {
   if (!std::exchange(is_listed_, true)) {
     for (const auto& [model, tensors] : names()) {
       for (const auto& [name, tensor] : tensors) {
@@ -329,7 +333,8 @@ const std::map<std::string, TorchRunnerBase::ShardStates::Parts>& TorchRunnerBas
   return parts_;
 }
 
-TorchRunnerBase::ShardStates::Found TorchRunnerBase::ShardStates::find(std::string_view path) const {
+TorchRunnerBase::Internals::ShardStates::Found TorchRunnerBase::Internals::ShardStates::find(
+    std::string_view path) const {
   const auto prefix = prefix_of(path);
   parts();
   if (!prefix) {
@@ -351,7 +356,7 @@ TorchRunnerBase::ShardStates::Found TorchRunnerBase::ShardStates::find(std::stri
   return {.part = found == parts.end() ? nullptr : &found->second};
 }
 
-ShardedState TorchRunnerBase::ShardStates::with_places(State state) const {
+ShardedState TorchRunnerBase::Internals::ShardStates::with_places(State state) const {
   ShardedState out;
   const bool is_main = runner_.is_main_process();
   const std::function<void(const State&, const std::string&)> visit = [&](const State& tree, const std::string& path) {
@@ -392,7 +397,8 @@ ShardedState TorchRunnerBase::ShardStates::with_places(State state) const {
   return out;
 }
 
-std::optional<ShardBox> TorchRunnerBase::ShardStates::box_of(const std::string& path, at::IntArrayRef sizes) const {
+std::optional<ShardBox> TorchRunnerBase::Internals::ShardStates::box_of(const std::string& path,
+                                                                        at::IntArrayRef sizes) const {
   const Found found = find(path);
   if (!found.is_known) {
     return std::nullopt;  // in another stage

@@ -16,7 +16,7 @@ namespace danling::inline v0 {
 
 /// For `checkpoint.backend: dcp`: nothing is gathered. An optimizer's state is keyed by parameter names, since the
 /// ranks of a pipeline have different parameters.
-class TorchRunnerBase::ShardStates {
+class TorchRunnerBase::Internals::ShardStates {
  public:
   explicit ShardStates(const TorchRunnerBase& runner) : runner_(runner) {}
 

@@ -89,7 +89,7 @@ void BaseRunner::init_wandb() {
 }
 
 // Sinks that write into the run's directory are skipped if it has none.
-void BaseRunner::Setup::add_sinks() {
+void BaseRunner::Internals::Setup::add_sinks() {
   const RunnerConfig& config = runner_.config();
   if (config.openmetrics.port || config.openmetrics.file) {
     OpenMetricsOptions options;

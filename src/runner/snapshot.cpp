@@ -11,7 +11,7 @@
 
 namespace danling::inline v0 {
 
-State TorchRunnerBase::Snapshot::save() const {
+State TorchRunnerBase::Internals::Snapshot::save() const {
   State out;
   out["split"] = runner_.loop_.split;
   out["iteration"] = runner_.loop_.iteration;
@@ -56,7 +56,7 @@ State TorchRunnerBase::Snapshot::save() const {
   return out;
 }
 
-State TorchRunnerBase::Snapshot::save_pass() const {
+State TorchRunnerBase::Internals::Snapshot::save_pass() const {
   const detail::Measurements own = current();
   State out;
   if (!runner_.loop_.split.empty() && !own.shares) {
@@ -68,13 +68,13 @@ State TorchRunnerBase::Snapshot::save_pass() const {
 }
 
 // Until the split resumes, its meters are those of the checkpoint.
-detail::Measurements TorchRunnerBase::Snapshot::current() const {
+detail::Measurements TorchRunnerBase::Internals::Snapshot::current() const {
   return runner_.loop_.split.empty()                   ? detail::Measurements()
          : runner_.loop_.continuing || runner_.paused_ ? runner_.saved_measurements_
                                                        : measurements();
 }
 
-detail::Measurements TorchRunnerBase::Snapshot::of_all_ranks() const {
+detail::Measurements TorchRunnerBase::Internals::Snapshot::of_all_ranks() const {
   detail::Measurements out = current();
   if (runner_.loop_.split.empty() || out.shares) {
     return out;
@@ -109,7 +109,7 @@ detail::Measurements TorchRunnerBase::Snapshot::of_all_ranks() const {
   return out;
 }
 
-detail::Measurements TorchRunnerBase::Snapshot::measurements() const {
+detail::Measurements TorchRunnerBase::Internals::Snapshot::measurements() const {
   State own = runner_.meters.state_dict();
   for (const auto& [name, meter] : runner_.meters) {
     if (meter.count() == 0) {
@@ -122,7 +122,7 @@ detail::Measurements TorchRunnerBase::Snapshot::measurements() const {
           .loss_updates = runner_.loss_terms_ != nullptr ? runner_.loss_terms_->updates() : 0};
 }
 
-detail::Measurements TorchRunnerBase::Snapshot::copied_measurements() const {
+detail::Measurements TorchRunnerBase::Internals::Snapshot::copied_measurements() const {
   detail::Measurements out = measurements();
   for (State* part : {&out.meters, &out.metrics, &out.losses}) {
     *part = clone(*part);
@@ -132,7 +132,7 @@ detail::Measurements TorchRunnerBase::Snapshot::copied_measurements() const {
 
 // The first rank continues with the sums of all ranks, the others with zero; some metrics divide their state by
 // position instead.
-void TorchRunnerBase::Snapshot::restore_share(const detail::Measurements& saved) {
+void TorchRunnerBase::Internals::Snapshot::restore_share(const detail::Measurements& saved) {
   const AxisPlace place = runner_.parallelism_->data_share();
   detail::Measurements own = saved;
   own.shares.reset();
@@ -151,7 +151,7 @@ void TorchRunnerBase::Snapshot::restore_share(const detail::Measurements& saved)
   restore(own);
 }
 
-void TorchRunnerBase::Snapshot::restore(const detail::Measurements& saved) {
+void TorchRunnerBase::Internals::Snapshot::restore(const detail::Measurements& saved) {
   if (saved.shares) {
     return restore_share(saved);
   }
@@ -167,7 +167,7 @@ void TorchRunnerBase::Snapshot::restore(const detail::Measurements& saved) {
   }
 }
 
-void TorchRunnerBase::Snapshot::restore_metrics(const State& saved) {
+void TorchRunnerBase::Internals::Snapshot::restore_metrics(const State& saved) {
   try {
     runner_.active_metrics_->load_state_dict(saved);
   } catch (const StateError& error) {
@@ -178,7 +178,7 @@ void TorchRunnerBase::Snapshot::restore_metrics(const State& saved) {
   }
 }
 
-void TorchRunnerBase::Snapshot::load(const State& state) {
+void TorchRunnerBase::Internals::Snapshot::load(const State& state) {
   LoopState loop;
   loop.split = state.at("split").string();
   loop.iteration = state.at("iteration").integer();

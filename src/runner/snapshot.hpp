@@ -5,7 +5,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Snapshot {
+class TorchRunnerBase::Internals::Snapshot {
  public:
   explicit Snapshot(TorchRunnerBase& runner) : runner_(runner) {}
 

@@ -55,7 +55,7 @@ PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), a
 
 PrecisionContext TorchRunnerBase::train_context() { return {device().type(), autocast_dtype_, profiled_}; }
 
-TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operation) {
+TorchRunnerBase::Internals::OpenStep& TorchRunnerBase::current_step(std::string_view operation) {
   if (open_step_ == nullptr) [[unlikely]] {
     fail<StateError>(operation, "expected a call from train_step, got one outside of a training step",
                      mode_ == RunnerMode::train ? "" : concat(", in mode ", to_string(mode_)));
@@ -65,7 +65,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
 
 /// Everything before the pass. @return true if there is a pass
 [[gnu::always_inline]] inline bool TorchRunnerBase::begin_backward(const at::Tensor& loss) {
-  const OpenStep& step = current_step("runner.backward");
+  const Internals::OpenStep& step = current_step("runner.backward");
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
   if (loss.dim() != 0 && loss.numel() != 1) [[unlikely]] {
     fail<StateError>("runner.backward", "expected a loss of one element, got shape [", join(loss.sizes()),
@@ -74,9 +74,15 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   Learner& learner = *learner_;
   check<StateError>(learner.name.empty() || step.names_model, "runner.backward",
                     "expected the name of a model, got none in a runner with only `models`; call backward(loss, name)");
-  Windows(*this).begin(learner, step);
-  if (learner.backwards++ == 0 && step.number <= Windows::num_checked) [[unlikely]] {
-    Windows(*this).check_gradients_before(learner, step);
+  Internals::Windows(*this).begin(learner, step);
+  if (learner.backwards++ == 0) {
+    if (step.number <= Internals::Windows::num_checked || (learner.checks_window && learner.accum_steps > 1))
+        [[unlikely]] {
+      Internals::Windows(*this).check_gradients_before(learner);
+    }
+    if (step.number <= Internals::Windows::num_checked) [[unlikely]] {
+      Internals::Windows(*this).check_leaves(loss, step);
+    }
   }
   double weight = learner.window.weight();
   if (weight == 0.0 && (is_single_process_ || !parallelism().needs_every_backward())) {
@@ -107,7 +113,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
     }
   }
   if (learner.watches_loss && weight != 0.0 && !repeats_step()) [[unlikely]] {
-    LossPolicy(*this).add_loss(learner, loss, weight);
+    Internals::LossPolicy(*this).add_loss(learner, loss, weight);
   }
   return true;
 }
@@ -143,6 +149,10 @@ at::Tensor TorchRunnerBase::begin_manual_backward() {
   if (learners_.size() > 1) [[unlikely]] {
     backward_options_.inputs.clear();
   }
+  if (open_step_->number <= Internals::Windows::num_checked || (learner.checks_window && learner.accum_steps > 1))
+      [[unlikely]] {
+    Internals::Windows(*this).note_gradients(learner);
+  }
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss) {
@@ -162,8 +172,8 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     runs = begin_backward(loss);
   }
   observer.host_call("backward", {loss}, [this, name = learner_->name](const tape::Tensors& now) {
-    OpenStep& step = current_step("runner.backward");
-    learner_ = &Windows(*this).find(name, "runner.backward");
+    Internals::OpenStep& step = current_step("runner.backward");
+    learner_ = &Internals::Windows(*this).find(name, "runner.backward");
     step.names_model = !name.empty();
     begin_backward(now.front());
     parallelism().begin_backward(learner_->place);
@@ -180,8 +190,8 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, bool retain_graph) {
-  OpenStep& step = current_step("runner.backward");
-  learner_ = &Windows(*this).find(name, "runner.backward");
+  Internals::OpenStep& step = current_step("runner.backward");
+  learner_ = &Internals::Windows(*this).find(name, "runner.backward");
   backward_options_ = {.inputs = trainable(*learner_), .retain_graph = retain_graph};
   if (loss_probe_ != nullptr && loss_probe_->model == name) [[unlikely]] {
     loss_probe_->add(loss);
@@ -194,7 +204,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
 }
 
 void TorchRunnerBase::step() {
-  OpenStep& step = current_step("runner.step");
+  Internals::OpenStep& step = current_step("runner.step");
   if (step.repeat != nullptr && step.repeat->again) [[unlikely]] {
     return;
   }
@@ -203,16 +213,16 @@ void TorchRunnerBase::step() {
   if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
     observe_step("");
   } else {
-    Windows(*this).step(learners_.front(), step);
+    Internals::Windows(*this).step(learners_.front(), step);
   }
 }
 
 void TorchRunnerBase::step(const std::string& name) {
-  OpenStep& step = current_step("runner.step");
+  Internals::OpenStep& step = current_step("runner.step");
   if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
     observe_step(name);
   } else {
-    Windows windows(*this);
+    Internals::Windows windows(*this);
     windows.step(windows.find(name, "runner.step"), step);
   }
 }
@@ -236,14 +246,14 @@ bool TorchRunnerBase::optimizer_step() {
   const double divisor = learner.window.divisor();
   if (divisor == 0.0) {  // no micro-batch of the window had a valid target
     if (learner.watches_loss && !is_single_process_) {
-      LossPolicy(*this).judge(learner, {});  // other ranks exchange their losses
+      Internals::LossPolicy(*this).judge(learner, {});  // other ranks exchange their losses
     }
     return false;
   }
   checkpoint_manager_->maybe_wait_for_staging(std::nullopt);
   if (!learner.prepares_gradients && !learner.repeats_step) {
     learner.optimizer->step(divisor);
-  } else if (!Gradients(*this).update(learner, divisor)) {
+  } else if (!Internals::Gradients(*this).update(learner, divisor)) {
     return false;
   }
   if (autocast_dtype_) {

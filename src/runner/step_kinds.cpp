@@ -37,7 +37,7 @@ std::uint64_t layout_hash(const at::Tensor& tensor) {
 
 }  // namespace
 
-void TorchRunnerBase::StepTapes::list_tensors() {
+void TorchRunnerBase::Internals::StepTapes::list_tensors() {
   held_.clear();
   buffers_.clear();
   names_.clear();
@@ -101,7 +101,7 @@ void TorchRunnerBase::StepTapes::list_tensors() {
 }
 
 /// Changes when any object that tapes refer to is replaced, or LibTorch would choose other kernels.
-std::uint64_t TorchRunnerBase::StepTapes::component_hash() const {
+std::uint64_t TorchRunnerBase::Internals::StepTapes::component_hash() const {
   std::uint64_t out = runner_.criterion.version() * 2 + (at::globalContext().deterministicAlgorithms() ? 1 : 0);
   out = mixed(out, static_cast<std::uint64_t>(at::get_num_threads()));
   const auto add = [&](const void* address) { out = mixed(out, reinterpret_cast<std::uintptr_t>(address)); };
@@ -119,7 +119,7 @@ std::uint64_t TorchRunnerBase::StepTapes::component_hash() const {
 }
 
 /// Hash of which tensors require gradients and which modules train. A step that changes it cannot be replayed.
-std::uint64_t TorchRunnerBase::StepTapes::mode_hash() const {
+std::uint64_t TorchRunnerBase::Internals::StepTapes::mode_hash() const {
   std::uint64_t out = 0;
   for (const at::Tensor& tensor : held_) {
     out = mixed(out, tensor.requires_grad() ? 1 : 2);
@@ -131,7 +131,7 @@ std::uint64_t TorchRunnerBase::StepTapes::mode_hash() const {
 }
 
 /// Hash of the objects that were assigned to the runner. Cheap, since each step computes it.
-std::uint64_t TorchRunnerBase::StepTapes::model_hash() const {
+std::uint64_t TorchRunnerBase::Internals::StepTapes::model_hash() const {
   std::uint64_t out = 1;
   const auto add = [&](const ModelHandle& handle) {
     out = mixed(out, reinterpret_cast<std::uintptr_t>(handle.address()));
@@ -145,12 +145,12 @@ std::uint64_t TorchRunnerBase::StepTapes::model_hash() const {
   return out;
 }
 
-void TorchRunnerBase::StepTapes::begin_loop() {
+void TorchRunnerBase::Internals::StepTapes::begin_loop() {
   ++loops_;
   is_stale_ = true;  // an evaluation within a step: its tapes are in use
 }
 
-void TorchRunnerBase::StepTapes::refresh() {
+void TorchRunnerBase::Internals::StepTapes::refresh() {
   const std::uint64_t models = model_hash();
   if (!std::exchange(is_stale_, false) && models == models_) {
     return;
@@ -168,7 +168,7 @@ void TorchRunnerBase::StepTapes::refresh() {
 }
 
 /// Hash of the optimizers' numbers that a program may change by hand.
-std::uint64_t TorchRunnerBase::StepTapes::setting_hash() const {
+std::uint64_t TorchRunnerBase::Internals::StepTapes::setting_hash() const {
   std::uint64_t out = 0;
   for (const Learner& learner : runner_.learners_) {
     if (learner.optimizer == nullptr) {
@@ -181,15 +181,15 @@ std::uint64_t TorchRunnerBase::StepTapes::setting_hash() const {
   return out;
 }
 
-void TorchRunnerBase::StepTapes::expect_settings() { settings_ = setting_hash(); }
+void TorchRunnerBase::Internals::StepTapes::expect_settings() { settings_ = setting_hash(); }
 
-void TorchRunnerBase::StepTapes::check_settings() const {
+void TorchRunnerBase::Internals::StepTapes::check_settings() const {
   if (observing_ != nullptr && setting_hash() != settings_) {
     observing_->mark_unrecordable("it changes a learning rate or weight decay; only a callback or a schedule may");
   }
 }
 
-tape::StepTensors TorchRunnerBase::StepTapes::surroundings(const tape::Tensors& batch) const {
+tape::StepTensors TorchRunnerBase::Internals::StepTapes::surroundings(const tape::Tensors& batch) const {
   tape::StepTensors out{.inputs = batch, .live = {}, .held = held_, .names = names_};
   for (const Learner& learner : runner_.learners_) {
     out.live.push_back(&learner.seed);
@@ -197,7 +197,7 @@ tape::StepTensors TorchRunnerBase::StepTapes::surroundings(const tape::Tensors& 
   return out;
 }
 
-void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchParts& batch) {
+void TorchRunnerBase::Internals::StepTapes::write_key(RunnerMode mode, const detail::BatchParts& batch) {
   key_.clear();
   const auto add = [this](std::int64_t number) { key_.push_back(number); };
   add(static_cast<std::int64_t>(mode));
@@ -270,7 +270,7 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
 
 /// Hash of which tensors and gradients of the model share a storage, since a recording does not distinguish them. 0:
 /// none.
-std::uint64_t TorchRunnerBase::StepTapes::sharing_hash() {
+std::uint64_t TorchRunnerBase::Internals::StepTapes::sharing_hash() {
   storages_.clear();
   const auto add = [this](const at::Tensor& tensor) {
     if (tape::is_strided(tensor)) {
@@ -295,7 +295,7 @@ std::uint64_t TorchRunnerBase::StepTapes::sharing_hash() {
 }
 
 /// @return null for a new kind without room
-TorchRunnerBase::StepTapes::Kind* TorchRunnerBase::StepTapes::find(RunnerMode mode) {
+TorchRunnerBase::Internals::StepTapes::Kind* TorchRunnerBase::Internals::StepTapes::find(RunnerMode mode) {
   for (const auto& kind : kinds_) {
     if (kind->key == key_) {
       return kind.get();
@@ -310,7 +310,7 @@ TorchRunnerBase::StepTapes::Kind* TorchRunnerBase::StepTapes::find(RunnerMode mo
   return kinds_.back().get();
 }
 
-bool TorchRunnerBase::StepTapes::fits_counts(const Kind& kind, const std::vector<std::int64_t>& counts) {
+bool TorchRunnerBase::Internals::StepTapes::fits_counts(const Kind& kind, const std::vector<std::int64_t>& counts) {
   bool out = true;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     out = out && (!kind.counts_bind[i] || kind.counts[i] == counts[i]);
@@ -321,7 +321,7 @@ bool TorchRunnerBase::StepTapes::fits_counts(const Kind& kind, const std::vector
 /// If kinds alternate, dropping the oldest would drop each before its replay; so only kinds that have not occurred for
 /// long are dropped. Eager kinds cost almost no memory, and recording them again would be useless: they have separate
 /// room.
-bool TorchRunnerBase::StepTapes::make_room() {
+bool TorchRunnerBase::Internals::StepTapes::make_room() {
   const auto is_left = [](const auto& kind) { return kind->phase == Phase::eager; };
   const auto left = static_cast<std::size_t>(std::count_if(kinds_.begin(), kinds_.end(), is_left));
   const auto oldest = [&](bool left_ones) {
@@ -351,7 +351,7 @@ bool TorchRunnerBase::StepTapes::make_room() {
   return false;
 }
 
-bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
+bool TorchRunnerBase::Internals::StepTapes::is_recordable(RunnerMode mode) {
   std::string why;
   const char* steps = "steps";
   if (runner_.has_adapters_) {

@@ -81,14 +81,16 @@ detail::TapeSchedule& detail::tape_schedule() {
   return schedule;
 }
 
-TorchRunnerBase::StepTapes::StepTapes(TorchRunnerBase& runner) : runner_(runner), config_(runner.config().compile) {}
-TorchRunnerBase::StepTapes::~StepTapes() = default;
+TorchRunnerBase::Internals::StepTapes::StepTapes(TorchRunnerBase& runner)
+    : runner_(runner), config_(runner.config().compile) {}
+TorchRunnerBase::Internals::StepTapes::~StepTapes() = default;
 
-std::shared_ptr<TorchRunnerBase::StepTapes> TorchRunnerBase::StepTapes::build(TorchRunnerBase& runner) {
+std::shared_ptr<TorchRunnerBase::Internals::StepTapes> TorchRunnerBase::Internals::StepTapes::build(
+    TorchRunnerBase& runner) {
   return runner.config().compile.enable ? std::make_shared<StepTapes>(runner) : nullptr;
 }
 
-CompileReport TorchRunnerBase::StepTapes::report() const {
+CompileReport TorchRunnerBase::Internals::StepTapes::report() const {
   CompileReport out = report_;
   out.tapes = std::count_if(kinds_.begin(), kinds_.end(), [](const auto& kind) { return kind->tape != nullptr; });
   return out;
@@ -96,8 +98,8 @@ CompileReport TorchRunnerBase::StepTapes::report() const {
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
 
-at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchParts& parts,
-                                           const std::function<at::Tensor()>& eager) {
+at::Tensor TorchRunnerBase::Internals::StepTapes::run(RunnerMode mode, const detail::BatchParts& parts,
+                                                      const std::function<at::Tensor()>& eager) {
   ++steps_;
   const OpenStep* const step = runner_.open_step_;
   if (observing_ != nullptr || !is_recordable(mode) ||
@@ -156,7 +158,7 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
 }
 
 /// At growing distances that share no divisor with a period of the program, such as every 100th step.
-void TorchRunnerBase::StepTapes::plan_check(Kind& kind) {
+void TorchRunnerBase::Internals::StepTapes::plan_check(Kind& kind) {
   constexpr std::int64_t shortest = 17;
   constexpr std::int64_t longest = 997;
   if (kind.replays >= kind.next_check) {
@@ -165,7 +167,7 @@ void TorchRunnerBase::StepTapes::plan_check(Kind& kind) {
 }
 
 /// An eager step needs as much memory as its replay. If other kinds are replayed, they would have to allocate again.
-void TorchRunnerBase::StepTapes::give_room(const Kind& kind) {
+void TorchRunnerBase::Internals::StepTapes::give_room(const Kind& kind) {
   const bool alone = std::none_of(kinds_.begin(), kinds_.end(), [&](const auto& other) {
     return other.get() != &kind && other->phase == Phase::replay;
   });
@@ -175,13 +177,13 @@ void TorchRunnerBase::StepTapes::give_room(const Kind& kind) {
   }
 }
 
-at::Tensor TorchRunnerBase::StepTapes::run_eager(const std::function<at::Tensor()>& eager) {
+at::Tensor TorchRunnerBase::Internals::StepTapes::run_eager(const std::function<at::Tensor()>& eager) {
   ++report_.eager;
   return eager();
 }
 
-at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const detail::BatchParts& parts,
-                                              const std::function<at::Tensor()>& eager) {
+at::Tensor TorchRunnerBase::Internals::StepTapes::record(Kind& kind, const detail::BatchParts& parts,
+                                                         const std::function<at::Tensor()>& eager) {
   // A process records one step at a time. If another runner records, this step runs eagerly.
   const RecordingTurn turn;
   if (!turn.has) {
@@ -233,7 +235,7 @@ at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const detail::BatchPar
   return loss;
 }
 
-void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recording) {
+void TorchRunnerBase::Internals::StepTapes::build_tape(Kind& kind, tape::Recording recording) {
   try {
     kind.tape = std::make_unique<tape::Tape>(std::move(recording), arena_);
   } catch (const std::exception& error) {  // the step itself succeeded
@@ -247,8 +249,8 @@ void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recordin
   kind.lost_trials = kind.ended_early = 0;
 }
 
-at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& batch,
-                                                    const std::function<at::Tensor()>& eager) {
+at::Tensor TorchRunnerBase::Internals::StepTapes::check_replay(Kind& kind, const Tensors& batch,
+                                                               const std::function<at::Tensor()>& eager) {
   kind.tape->forget_outputs();
   give_room(kind);
   ++report_.checked;
@@ -287,13 +289,13 @@ at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& b
   return loss;
 }
 
-TorchRunnerBase::StepTapes::Phase TorchRunnerBase::StepTapes::after_check() {
+TorchRunnerBase::Internals::StepTapes::Phase TorchRunnerBase::Internals::StepTapes::after_check() {
   return detail::tape_schedule().trial > 1 ? Phase::trial : Phase::replay;
 }
 
 /// Eager steps, then replays: a tape must be faster. Not alternating, since each would take the other's memory.
-at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& batch,
-                                                  const std::function<at::Tensor()>& eager) {
+at::Tensor TorchRunnerBase::Internals::StepTapes::try_replay(Kind& kind, const Tensors& batch,
+                                                             const std::function<at::Tensor()>& eager) {
   const std::int64_t half = detail::tape_schedule().trial / 2;
   const bool replays = kind.count >= half;
   if (!replays) {
@@ -320,8 +322,8 @@ at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& bat
   return loss;
 }
 
-at::Tensor TorchRunnerBase::StepTapes::replay(Kind& kind, const Tensors& batch,
-                                              const std::function<at::Tensor()>& eager) {
+at::Tensor TorchRunnerBase::Internals::StepTapes::replay(Kind& kind, const Tensors& batch,
+                                                         const std::function<at::Tensor()>& eager) {
   std::optional<tape::GeneratorStates> random;
   std::optional<tape::KeptTensors> kept;
   if (kind.tape->has_guards()) {
@@ -347,7 +349,7 @@ at::Tensor TorchRunnerBase::StepTapes::replay(Kind& kind, const Tensors& batch,
   return std::move(results.front());
 }
 
-void TorchRunnerBase::StepTapes::count_early_end(Kind& kind) {
+void TorchRunnerBase::Internals::StepTapes::count_early_end(Kind& kind) {
   if (++kind.ended_early == early_ends) {
     leave_eager(kind, "a recorded condition rarely holds", /*is_fault=*/true);
   }
@@ -355,14 +357,14 @@ void TorchRunnerBase::StepTapes::count_early_end(Kind& kind) {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 
-std::string TorchRunnerBase::StepTapes::name_of(const Kind& kind) const {
+std::string TorchRunnerBase::Internals::StepTapes::name_of(const Kind& kind) const {
   return concat(kind.mode == RunnerMode::train      ? "training"
                 : kind.mode == RunnerMode::evaluate ? "evaluation"
                                                     : "inference",
                 " steps of split ", quote(runner_.split()));
 }
 
-void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why, bool is_fault) {
+void TorchRunnerBase::Internals::StepTapes::leave_eager(Kind& kind, const std::string& why, bool is_fault) {
   kind.tape.reset();
   kind.first.reset();
   kind.phase = Phase::eager;
@@ -378,13 +380,13 @@ void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why,
   }
 }
 
-void TorchRunnerBase::StepTapes::check_whole(const Kind& kind) const {
+void TorchRunnerBase::Internals::StepTapes::check_whole(const Kind& kind) const {
   check<StateError>(!config_.fullgraph.value_or(false) || kind.left_since.empty(), "compile",
                     "expected a step that can be recorded (compile.fullgraph), got one of the ", name_of(kind), ": ",
                     kind.left_since);
 }
 
-void TorchRunnerBase::StepTapes::log_replays(const Kind& kind) {
+void TorchRunnerBase::Internals::StepTapes::log_replays(const Kind& kind) {
   bool& logged = logged_replays_.at(static_cast<std::size_t>(kind.mode));
   if (!logged) [[unlikely]] {
     logged = true;
@@ -395,14 +397,14 @@ void TorchRunnerBase::StepTapes::log_replays(const Kind& kind) {
   }
 }
 
-void TorchRunnerBase::StepTapes::log_report() {
+void TorchRunnerBase::Internals::StepTapes::log_report() {
   const CompileReport now = report();
   const std::int64_t all = now.eager + now.recorded + now.checked + now.replayed;
   runner_.logger().info(concat("compile: ", now.replayed, " of ", all, " steps replayed, by ", now.tapes,
                                now.tapes == 1 ? " tape" : " tapes"));
 }
 
-void TorchRunnerBase::StepTapes::explain(Kind& kind) {
+void TorchRunnerBase::Internals::StepTapes::explain(Kind& kind) {
   if (kind.phase != Phase::replay) {
     return;
   }

@@ -38,7 +38,7 @@ TapeSchedule& tape_schedule();
 /// The tapes of a runner. Each kind of step has a tape: training, evaluation or inference, the layout of its batch,
 /// which parameters have or need gradients, which modules train. Each kind passes through the phases below; every step
 /// in them is a step of the run, with the same bits.
-class TorchRunnerBase::StepTapes {
+class TorchRunnerBase::Internals::StepTapes {
  public:
   explicit StepTapes(TorchRunnerBase& runner);
   ~StepTapes();

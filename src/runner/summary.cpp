@@ -11,7 +11,7 @@ namespace danling::inline v0 {
 
 void BaseRunner::write_summary(const std::string& status, const std::string& error, int signal, int exit_code) {
   sinks_->set_status(status, error);
-  if (!Records(*this).is_open()) {
+  if (!Internals::Records(*this).is_open()) {
     return;
   }
   RunSummary summary{.status = status,

@@ -14,19 +14,20 @@ namespace danling::inline v0 {
 Result TorchRunnerBase::test() {
   initialize();
   const auto splits = test_splits();
-  auto best =
-      config().test_with == "best" && !splits.empty() ? Saver(*this).best_weights("test_with: best") : std::nullopt;
+  auto best = config().test_with == "best" && !splits.empty() ? Internals::Saver(*this).best_weights("test_with: best")
+                                                              : std::nullopt;
   if (!best && !splits.empty()) {
-    Averages(*this).estimate_statistics();
+    Internals::Averages(*this).estimate_statistics();
   }
-  tested_weights_ = Saver(*this).weights_name();
+  tested_weights_ = Internals::Saver(*this).weights_name();
   const State last = best ? clone(model_state_dict()) : State();
   const detail::ModelAverages::Disabled disabled(best ? averages_.get()
                                                       : nullptr);  // the best weights are already those to test
   Result result;
   try {
     if (best) {
-      Learners(*this).load_weights(averages_ ? Averages::instead_of_models(best->first) : best->first);
+      Internals::Learners(*this).load_weights(averages_ ? Internals::Averages::instead_of_models(best->first)
+                                                        : best->first);
       tested_weights_ = best->second;
       best.reset();
     }
@@ -35,12 +36,12 @@ Result TorchRunnerBase::test() {
     }
   } catch (...) {
     if (last.is_map()) {
-      Learners(*this).load_weights(last);
+      Internals::Learners(*this).load_weights(last);
     }
     throw;
   }
   if (last.is_map()) {
-    Learners(*this).load_weights(last);
+    Internals::Learners(*this).load_weights(last);
   }
   test_result_ = result;
   return result;

@@ -14,6 +14,7 @@ template BasicTorchRunner<Batch>::~BasicTorchRunner();
 template std::shared_ptr<data::Loader<Batch>> BasicTorchRunner<Batch>::build_dataloader(const data::Source<Batch>&,
                                                                                         data::LoaderOptions);
 template void BasicTorchRunner<Batch>::build_dataloaders();
+template data::LoaderBase& BasicTorchRunner<Batch>::loader(std::string_view);
 template std::shared_ptr<data::LoaderBase> BasicTorchRunner<Batch>::loader_of_size(std::string_view, std::int64_t);
 template State BasicTorchRunner<Batch>::batch_state(data::BatchRef);
 template std::vector<BasicTorchRunner<Batch>::SplitInfo> BasicTorchRunner<Batch>::splits() const;

@@ -54,36 +54,39 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
 
 const ResultHistory& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
                                             const std::vector<std::string>& requested_evaluate) {
-  Checks(*this).not_training("runner.train");
+  Internals::Checks(*this).not_training("runner.train");
   initialize();
-  Checks(*this).check_tools_called("runner.train");
+  Internals::Checks(*this).check_tools_called("runner.train");
   const detail::FlagScope call(training_);
   has_trained_ = true;
-  Training training(*this);
+  Internals::Training training(*this);
   bool began = false;
   try {
     if (fault_ != nullptr && fault_->joins) {
-      FaultTolerance(*this).join();
+      Internals::FaultTolerance(*this).join();
     }
     if (is_finished()) {
-      Records(*this).begin();
+      Internals::Records(*this).begin();
       logger().info("train: nothing to do, the run is finished");
       return results_;
     }
-    const Splits splits{resolve_splits(requested_train, this->train_splits(), "runner.train"),
-                        resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
-    Checks(*this).trainable(splits);
+    const Internals::Splits splits{resolve_splits(requested_train, this->train_splits(), "runner.train"),
+                                   resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
+    Internals::Checks(*this).trainable(splits);
     if (fault_ == nullptr || !fault_->joined) {
-      Checks(*this).same_data(splits);
+      Internals::Checks(*this).same_data(splits);
     }
+    Internals::Records(*this).select_score();
+    Internals::Checks(*this).score_name(splits);
+    // After the checks, since it moves the files of an earlier attempt; before prepare(), since a run that takes over
+    // files saves the state that it has read.
+    Internals::Records(*this).begin();
     training.prepare();
-    Checks(*this).metric_names("runner.train");  // they may have been set after initialize()
-    Checks(*this).score_name(splits);
-    Checks(*this).monitors();
-    Schedules(*this).check_evaluations();
-    Records(*this).begin();  // after the checks: it moves the files of an earlier attempt
+    Internals::Checks(*this).metric_names("runner.train");  // they may have been set after initialize()
+    Internals::Checks(*this).monitors();
+    Internals::Schedules(*this).check_evaluations();
     began = true;
-    const WatchedLoop watched(*this);
+    const Internals::WatchedLoop watched(*this);
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     run_rounds(splits);
     callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
@@ -100,29 +103,29 @@ const ResultHistory& TorchRunnerBase::train(const std::vector<std::string>& requ
 
 void TorchRunnerBase::begin_rounds() {
   if (loss_policy_ != nullptr) {
-    LossPolicy(*this).keep_beginning();
+    Internals::LossPolicy(*this).keep_beginning();
   }
   if (fault_ != nullptr) {
-    FaultTolerance(*this).begin_training();
+    Internals::FaultTolerance(*this).begin_training();
   }
 }
 
-void TorchRunnerBase::run_rounds(const Splits& splits) {
+void TorchRunnerBase::run_rounds(const Internals::Splits& splits) {
   bool begins = fault_ == nullptr || !fault_->joined;
   bool rolls_back = false;
   std::optional<std::string> regroups;
   for (;;) {
     if (regroups) {
-      FaultTolerance(*this).regroup(*std::exchange(regroups, std::nullopt));
+      Internals::FaultTolerance(*this).regroup(*std::exchange(regroups, std::nullopt));
     }
     try {
       if (std::exchange(begins, false)) {
         begin_rounds();
       }
       if (std::exchange(rolls_back, false)) {
-        LossPolicy(*this).roll_back();
+        Internals::LossPolicy(*this).roll_back();
       }
-      Rounds(*this, splits).run();
+      Internals::Rounds(*this, splits).run();
       return;
     } catch (const detail::RollBack&) {
       rolls_back = true;
@@ -137,7 +140,7 @@ void TorchRunnerBase::run_rounds(const Splits& splits) {
   }
 }
 
-void TorchRunnerBase::Training::prepare(bool hosted) {
+void TorchRunnerBase::Internals::Training::prepare(bool hosted) {
   check<StateError>(runner_.pass_ == nullptr && runner_.host_ == nullptr, "runner.train",
                     "expected no loop of the program in progress, got one; call finish_evaluation() after "
                     "evaluate_on_batch, finish_training() after train_on_batch");
@@ -159,7 +162,7 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
   runner_.time_limit_.restart();
 }
 
-void TorchRunnerBase::Training::prepare_steps() {
+void TorchRunnerBase::Internals::Training::prepare_steps() {
   runner_.is_single_process_ = runner_.group().alone();
   Learners(runner_).make();
   Averages(runner_).prepare();
@@ -180,7 +183,7 @@ void TorchRunnerBase::Training::prepare_steps() {
 }
 
 // The completed splits of the round stay completed. The pass that an error ended restarts.
-void TorchRunnerBase::Training::continue_after_error() {
+void TorchRunnerBase::Internals::Training::continue_after_error() {
   LoopState& loop = runner_.loop_;
   if (loop.continuing || runner_.stop_requested()) {
     return;
@@ -195,7 +198,7 @@ void TorchRunnerBase::Training::continue_after_error() {
   }
 }
 
-void TorchRunnerBase::Training::save_last() {
+void TorchRunnerBase::Internals::Training::save_last() {
   Saver(runner_).save_last();
   if (runner_.fault_ != nullptr) {
     return;
@@ -210,7 +213,7 @@ void TorchRunnerBase::Training::save_last() {
   group.set_timeout(timeout);
 }
 
-void TorchRunnerBase::Training::rethrow(bool began) {
+void TorchRunnerBase::Internals::Training::rethrow(bool began) {
   try {
     throw;
   } catch (const Stopped&) {
@@ -237,7 +240,7 @@ void TorchRunnerBase::Training::rethrow(bool began) {
   }
 }
 
-void TorchRunnerBase::Training::notify(const std::exception& error) {
+void TorchRunnerBase::Internals::Training::notify(const std::exception& error) {
   try {
     runner_.callbacks_.notify(&Callback::on_exception, ExceptionEvent{{runner_}, error});
   } catch (const std::exception& another) {
@@ -247,7 +250,7 @@ void TorchRunnerBase::Training::notify(const std::exception& error) {
 
 // The next save warns that a step threw before it. A program's loop may continue with the next batch, which opens new
 // windows.
-void TorchRunnerBase::Training::drop_windows() {
+void TorchRunnerBase::Internals::Training::drop_windows() {
   if (!runner_.is_settled()) {
     runner_.services().has_partial_step = true;
     Windows(runner_).drop();
@@ -255,7 +258,7 @@ void TorchRunnerBase::Training::drop_windows() {
   Windows(runner_).align();
 }
 
-bool TorchRunnerBase::Training::evaluation_is_due() const {
+bool TorchRunnerBase::Internals::Training::evaluation_is_due() const {
   if (!runner_.is_step_mode()) {
     return true;
   }

@@ -24,7 +24,7 @@
 namespace danling::inline v0 {
 
 /// Registers the pass for its lifetime, for evaluations that interrupt it.
-class TorchRunnerBase::TrainPass::PassScope {
+class TorchRunnerBase::Internals::TrainPass::PassScope {
  public:
   PassScope(TorchRunnerBase& runner, detail::LoopFrame& pass) : runner_(runner) { runner_.pass_ = &pass; }
   ~PassScope() { runner_.pass_ = nullptr; }
@@ -35,7 +35,7 @@ class TorchRunnerBase::TrainPass::PassScope {
   TorchRunnerBase& runner_;
 };
 
-void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
+void TorchRunnerBase::Internals::TrainPass::run(const std::string& split, bool resumed) {
   data::LoaderBase& loader = runner_.loader(split);
   const std::int64_t first_step = resumed ? loop_.first_step : global_step_;
   detail::LoopFrame frame(runner_, split,
@@ -70,7 +70,7 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
 
 // In epoch mode the batches of one pass. In step mode as many passes as the target needs, and further batches until the
 // windows of all models are closed: only the end of the run shortens a window.
-bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase& loader) {
+bool TorchRunnerBase::Internals::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase& loader) {
   if (runner_.watched_ != nullptr) [[unlikely]] {
     WatchedLoop::mark_reading(runner_, loop_.iteration);
   }
@@ -94,15 +94,16 @@ bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase
   return true;
 }
 
-bool TorchRunnerBase::TrainPass::read(data::LoaderBase& loader) {
+bool TorchRunnerBase::Internals::TrainPass::read(data::LoaderBase& loader) {
   runner_.profiled_ = runner_.records_ranges_();
   const detail::NamedRange range(runner_.profiled_, "danling.data");
   return loader.next();
 }
 
-void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
+void TorchRunnerBase::Internals::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
   runner_.enter(RunnerMode::train, frame.split());
   Windows(runner_).drop();
+  Checks(runner_).parameters_trained();
   if (resumed) {
     Snapshot(runner_).restore(runner_.saved_measurements_);
     frame.start(done());
@@ -116,7 +117,7 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
   loop_.continuing = false;
 }
 
-void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
+void TorchRunnerBase::Internals::TrainPass::apply_requests(const StepPacket& agreed) {
   detail::Requests& requests = runner_.requests_;
   if (runner_.fault_ != nullptr) [[unlikely]] {
     if (runner_.is_single_process_) {
@@ -146,7 +147,7 @@ void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
   Agreement(runner_).stop_if_requested(/*save=*/true, agreed);
 }
 
-void TorchRunnerBase::TrainPass::evaluate() {
+void TorchRunnerBase::Internals::TrainPass::evaluate() {
   if (runner_.evaluate_splits().empty() && runner_.warned_.insert("evaluation").second) {
     runner_.logger().warning(
         "runner.request_evaluation: an evaluation was requested, but there is no split to evaluate");
@@ -162,7 +163,8 @@ void TorchRunnerBase::TrainPass::evaluate() {
   runner_.requests_.evaluation = false;
 }
 
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
+TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::train(detail::LoopFrame& frame,
+                                                                                  const MicroBatch& micro_batch) {
   frame.data_ready();
   if (runner_.watched_ != nullptr) [[unlikely]] {
     WatchedLoop::mark_computing(runner_, loop_.iteration);
@@ -180,10 +182,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
   return train_counted(frame, micro_batch, normalizer, tokens);
 }
 
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_counted(detail::LoopFrame& frame,
-                                                                    const MicroBatch& micro_batch,
-                                                                    std::optional<std::int64_t> normalizer,
-                                                                    std::int64_t tokens) {
+TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::train_counted(
+    detail::LoopFrame& frame, const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer,
+    std::int64_t tokens) {
   OpenStep step = run_step(micro_batch, normalizer);
   end_micro_batch(frame, step);
   frame.add_loss(step.loss, normalizer);
@@ -195,7 +196,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_counted(detail::Loop
   return step;
 }
 
-void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenStep& step) {
+void TorchRunnerBase::Internals::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenStep& step) {
   if (!runner_.is_single_process_) {
     runner_.parallelism().end_updates();
   }
@@ -220,7 +221,7 @@ void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenS
   }
 }
 
-void TorchRunnerBase::TrainPass::save_and_log(detail::LoopFrame& frame, const OpenStep& step) {
+void TorchRunnerBase::Internals::TrainPass::save_and_log(detail::LoopFrame& frame, const OpenStep& step) {
   if (!runner_.by_steps_ || step.updated) {
     frame.log(done());
   }
@@ -234,8 +235,9 @@ void TorchRunnerBase::TrainPass::save_and_log(detail::LoopFrame& frame, const Op
 }
 
 // A micro-batch of a window that a roll-back skips: only positions advance.
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch,
-                                                                std::int64_t tokens) {
+TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::pass_over(detail::LoopFrame& frame,
+                                                                                      const MicroBatch& micro_batch,
+                                                                                      std::int64_t tokens) {
   ++runner_.state_.train.micro_step;
   if (micro_batch.last) {
     Windows(runner_).align();
@@ -252,7 +254,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFram
 }
 
 // True where the number of updates matters: the device may have skipped some.
-bool TorchRunnerBase::TrainPass::reads_counters(const detail::LoopFrame& frame) const {
+bool TorchRunnerBase::Internals::TrainPass::reads_counters(const detail::LoopFrame& frame) const {
   const auto interval = runner_.config().evaluate_interval;
   return runner_.by_steps_ && (frame.at_boundary(done()) || global_step_ >= loop_.target_step ||
                                (runner_.steps() && global_step_ >= *runner_.steps()) ||
@@ -260,8 +262,8 @@ bool TorchRunnerBase::TrainPass::reads_counters(const detail::LoopFrame& frame) 
                                (interval && global_step_ % *interval == 0));
 }
 
-void TorchRunnerBase::TrainPass::notify_step(const detail::LoopFrame& frame, const OpenStep& step,
-                                             const MicroBatch& micro_batch, std::int64_t tokens) {
+void TorchRunnerBase::Internals::TrainPass::notify_step(const detail::LoopFrame& frame, const OpenStep& step,
+                                                        const MicroBatch& micro_batch, std::int64_t tokens) {
   const detail::FlagScope event(runner_.in_step_event_);  // their saves wait for the log line
   runner_.callbacks_.notify_step({{runner_},
                                   frame.split(),

@@ -9,7 +9,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::TrainPass {
+class TorchRunnerBase::Internals::TrainPass {
  public:
   explicit TrainPass(TorchRunnerBase& runner)
       : runner_(runner), loop_(runner.loop_), global_step_(runner.state_.train.global_step) {}

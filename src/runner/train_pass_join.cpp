@@ -8,7 +8,7 @@ namespace danling::inline v0 {
 
 // Ranks may have different numbers of batches: a rank without a batch takes part in the updates of the others until all
 // passes have ended. It contributes no loss and sends no step events.
-void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame, bool whole) {
+void TorchRunnerBase::Internals::TrainPass::join(detail::LoopFrame& frame, bool whole) {
   if (!runner_.joins_updates_) {
     return;
   }
@@ -37,7 +37,7 @@ void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame, bool whole) {
 }
 
 // With several models, a packet without a model ends the micro-batch.
-void TorchRunnerBase::TrainPass::join_update(detail::LoopFrame& frame, const StepPacket& all) {
+void TorchRunnerBase::Internals::TrainPass::join_update(detail::LoopFrame& frame, const StepPacket& all) {
   OpenStep step{.agreed = all};
   const std::int64_t passed = all.iteration - loop_.iteration;  // by the others, since this rank's pass ended
   for (const Learner& learner : runner_.learners_) {

@@ -10,7 +10,8 @@ namespace danling::inline v0 {
 
 // Computes this process's shards of a global batch. Each shard has separate generators, so the result does not depend
 // on the process; afterwards the generators of all processes are equal again.
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopFrame& frame, data::LoaderBase& loader) {
+TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::train_shards(detail::LoopFrame& frame,
+                                                                                         data::LoaderBase& loader) {
   const bool passes_over =
       runner_.loss_policy_ != nullptr && LossPolicy(runner_).passes_over(runner_.state_.train.micro_step);
   OpenStep step = open_step(/*last=*/false);
@@ -64,7 +65,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   return step;
 }
 
-void TorchRunnerBase::TrainPass::seed_shard(const OpenStep& step, std::int64_t shard) const {
+void TorchRunnerBase::Internals::TrainPass::seed_shard(const OpenStep& step, std::int64_t shard) const {
   seed_generators(detail::shard_seed(runner_.seed(), detail::ShardUse::train, step.position, shard));
 }
 

@@ -11,7 +11,7 @@
 namespace danling::inline v0 {
 
 /// Registers the step for its lifetime, for backward() and step().
-class TorchRunnerBase::TrainPass::StepScope {
+class TorchRunnerBase::Internals::TrainPass::StepScope {
  public:
   StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
     Adapters(runner).use_trained();
@@ -30,8 +30,8 @@ class TorchRunnerBase::TrainPass::StepScope {
   OpenStep& step_;
 };
 
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch& micro_batch,
-                                                               std::optional<std::int64_t> normalizer) {
+TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::run_step(
+    const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer) {
   OpenStep step = open_step(micro_batch.last);
   run_train_step(step, micro_batch.batch, normalizer);
   if (runner_.learners_.size() > 1) {
@@ -47,8 +47,8 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch&
   return step;
 }
 
-void TorchRunnerBase::TrainPass::run_train_step(OpenStep& step, data::BatchRef batch,
-                                                std::optional<std::int64_t> normalizer) {
+void TorchRunnerBase::Internals::TrainPass::run_train_step(OpenStep& step, data::BatchRef batch,
+                                                           std::optional<std::int64_t> normalizer) {
   step.number = ++runner_.step_number_;
   step.normalizer = normalizer;
   step.steps = 0;
@@ -77,7 +77,7 @@ void TorchRunnerBase::TrainPass::run_train_step(OpenStep& step, data::BatchRef b
   }
 }
 
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(bool last) {
+TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::open_step(bool last) {
   OpenStep step{.last = last, .position = runner_.state_.train.micro_step};
   if (runner_.loss_terms_ != nullptr) [[unlikely]] {
     runner_.loss_terms_->set_weights(global_step_);
@@ -88,7 +88,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(bool last) {
 }
 
 // Copies the buffers at the start of each window, for a skipped update to restore.
-void TorchRunnerBase::TrainPass::keep_buffers() {
+void TorchRunnerBase::Internals::TrainPass::keep_buffers() {
   for (Learner& learner : runner_.learners_) {
     if (learner.buffers != nullptr && learner.window.count() == 0) [[unlikely]] {
       learner.buffers->keep();
@@ -96,7 +96,7 @@ void TorchRunnerBase::TrainPass::keep_buffers() {
   }
 }
 
-void TorchRunnerBase::TrainPass::check_step_calls(const OpenStep& step) const {
+void TorchRunnerBase::Internals::TrainPass::check_step_calls(const OpenStep& step) const {
   check<StateError>(step.steps > 1 && !trains_one_model(), "runner.train_step",
                     "expected one call of step() for each micro-batch, got ", step.steps,
                     "; an override of train_step must call it exactly once",

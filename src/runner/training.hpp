@@ -8,7 +8,7 @@
 
 namespace danling::inline v0 {
 
-class TorchRunnerBase::Training {
+class TorchRunnerBase::Internals::Training {
  public:
   explicit Training(TorchRunnerBase& runner) : runner_(runner) {}
 

@@ -14,14 +14,14 @@ void mark(const TorchRunnerBase& runner, LoopProgress& progress, LoopPhase phase
 
 }  // namespace
 
-TorchRunnerBase::WatchedLoop::WatchedLoop(TorchRunnerBase& runner)
+TorchRunnerBase::Internals::WatchedLoop::WatchedLoop(TorchRunnerBase& runner)
     : runner_(runner), warnings_(runner.services().torch_warnings), outermost_(runner.watched_ == nullptr) {
   if (outermost_) {
     begin(runner);
   }
 }
 
-void TorchRunnerBase::WatchedLoop::begin(TorchRunnerBase& runner) {
+void TorchRunnerBase::Internals::WatchedLoop::begin(TorchRunnerBase& runner) {
   const auto limit = runner.config().comm.step_timeout_seconds;
   auto& services = runner.services();
   if (!limit && services.heartbeat == nullptr) {
@@ -44,7 +44,7 @@ void TorchRunnerBase::WatchedLoop::begin(TorchRunnerBase& runner) {
   services.watchdog->begin_loop(recorded ? services.workspace.log_file().string() : services.rank_log);
 }
 
-TorchRunnerBase::WatchedLoop::~WatchedLoop() {
+TorchRunnerBase::Internals::WatchedLoop::~WatchedLoop() {
   if (outermost_ && runner_.watched_ != nullptr) {
     if (auto* watchdog = runner_.services().watchdog.get()) {
       watchdog->end_loop();
@@ -53,11 +53,11 @@ TorchRunnerBase::WatchedLoop::~WatchedLoop() {
   }
 }
 
-void TorchRunnerBase::WatchedLoop::mark_reading(TorchRunnerBase& runner, std::int64_t done) {
+void TorchRunnerBase::Internals::WatchedLoop::mark_reading(TorchRunnerBase& runner, std::int64_t done) {
   mark(runner, *runner.watched_, LoopPhase::reading, done);
 }
 
-void TorchRunnerBase::WatchedLoop::mark_computing(TorchRunnerBase& runner, std::int64_t done) {
+void TorchRunnerBase::Internals::WatchedLoop::mark_computing(TorchRunnerBase& runner, std::int64_t done) {
   mark(runner, *runner.watched_, LoopPhase::computing, done);
 }
 

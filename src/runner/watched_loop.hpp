@@ -10,7 +10,7 @@ namespace danling::inline v0 {
 
 /// Starts the watchdog's thread when needed and makes it expect steps for the lifetime of the outermost scope: a pause
 /// between two calls of the program is not a hang. Without watchdog and heartbeat `watched_` is null.
-class TorchRunnerBase::WatchedLoop {
+class TorchRunnerBase::Internals::WatchedLoop {
  public:
   explicit WatchedLoop(TorchRunnerBase& runner);
   ~WatchedLoop();

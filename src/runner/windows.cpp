@@ -6,9 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/any.h>
-
 #include <danling/core/detail/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
@@ -21,19 +18,7 @@
 #include <runner/loss_policy.hpp>
 
 namespace danling::inline v0 {
-namespace {
-
-bool has_gradient(const Learner& learner) {
-  const auto& groups = learner.optimizer->param_groups();
-  return std::any_of(groups.begin(), groups.end(), [](const auto& group) {
-    return std::any_of(group.params.begin(), group.params.end(),
-                       [](const at::Tensor& param) { return param.grad().defined(); });
-  });
-}
-
-}  // namespace
-
-Learner& TorchRunnerBase::Windows::find(std::string_view name, std::string_view operation) {
+Learner& TorchRunnerBase::Internals::Windows::find(std::string_view name, std::string_view operation) {
   std::vector<std::string> known;
   for (Learner& learner : runner_.learners_) {
     if (learner.name == name) {
@@ -45,12 +30,13 @@ Learner& TorchRunnerBase::Windows::find(std::string_view name, std::string_view 
                     did_you_mean(name, known));
 }
 
-void TorchRunnerBase::Windows::begin(Learner& learner, const OpenStep& step) {
+void TorchRunnerBase::Internals::Windows::begin(Learner& learner, const OpenStep& step) {
   if (learner.begun_in == step.number) {
     return;
   }
   learner.begun_in = step.number;
   learner.backwards = 0;
+  learner.gradients_after.reset();
   if (step.number <= num_checked) [[unlikely]] {
     learner.calls_before = learner.optimizer->num_calls();
   }
@@ -61,13 +47,14 @@ void TorchRunnerBase::Windows::begin(Learner& learner, const OpenStep& step) {
   learner.place.weight = learner.window.weight();
 }
 
-void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
+void TorchRunnerBase::Internals::Windows::step(Learner& learner, OpenStep& step) {
   if (step.steps++ == 0 && step.shard == 0) {
     ++runner_.state_.train.micro_step;
   }
   begin(learner, step);
   if (step.number <= num_checked) [[unlikely]] {
     check_optimizer(learner, step);
+    check_gradients_kept(learner);
   }
   if (learner.backwards == 0 && (step.steps == 1 || !learner.name.empty())) [[unlikely]] {
     require_gradients(learner);
@@ -88,7 +75,7 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
   }
 }
 
-void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
+void TorchRunnerBase::Internals::Windows::close(Learner& learner, OpenStep& step) {
   const double own_weight = learner.window.total();
   if (runner_.is_single_process_) [[likely]] {
     if (runner_.stop_requested()) [[unlikely]] {
@@ -104,24 +91,24 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
   update(learner, step, own_weight);
 }
 
-void TorchRunnerBase::Windows::take_part(Learner& learner, OpenStep& step) {
+void TorchRunnerBase::Internals::Windows::take_part(Learner& learner, OpenStep& step) {
   update(learner, step, learner.window.total());
 }
 
-std::int64_t TorchRunnerBase::Windows::next_position(const OpenStep& step) const {
+std::int64_t TorchRunnerBase::Internals::Windows::next_position(const OpenStep& step) const {
   const std::int64_t next = runner_.state_.train.micro_step;
   const std::int64_t over = next % runner_.accum_span_;
   return step.last && over != 0 ? next + runner_.accum_span_ - over : next;
 }
 
-double TorchRunnerBase::Windows::open_weight() const {
+double TorchRunnerBase::Internals::Windows::open_weight() const {
   check<StateError>(runner_.learners_.size() == 1 || runner_.is_settled(), "runner.train",
                     "expected the same number of batches in every process while windows of several models are open, "
                     "got a process without more; set dataloader.drop_last");
   return runner_.learners_.front().window.total();
 }
 
-void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double own_weight) {
+void TorchRunnerBase::Internals::Windows::update(Learner& learner, OpenStep& step, double own_weight) {
   if (!runner_.is_single_process_) {
     learner.window.set_total(step.agreed.weight, step.agreed.unit);
   }
@@ -140,6 +127,7 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
     check<StateError>(has_gradient(learner), "runner.step",
                       "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
                       "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
+    check_not_zero(learner);
   }
   const detail::NamedRange range(runner_.profiled_, "danling.optimizer");
   runner_.learner_ = &learner;
@@ -171,9 +159,10 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
   }
   runner_.parallelism().zero_grad(*learner.optimizer);
   learner.window.reset();
+  learner.has_window_gradient = false;
 }
 
-void TorchRunnerBase::Windows::close_open(OpenStep& step) {
+void TorchRunnerBase::Internals::Windows::close_open(OpenStep& step) {
   for (Learner& learner : runner_.learners_) {
     // A rank that has ended its pass may have nothing in a window that others have opened.
     const bool open = learner.window.count() > 0 || (runner_.joins_updates_ && step.last &&
@@ -184,7 +173,7 @@ void TorchRunnerBase::Windows::close_open(OpenStep& step) {
   }
 }
 
-void TorchRunnerBase::Windows::close_last() {
+void TorchRunnerBase::Internals::Windows::close_last() {
   if (!runner_.is_settled()) {
     const bool counted = runner_.updated_at_ == runner_.state_.train.micro_step;  // with another model or rank
     OpenStep tail{.last = true, .updated = counted, .surely_updated = counted};
@@ -197,10 +186,11 @@ void TorchRunnerBase::Windows::close_last() {
   }
 }
 
-void TorchRunnerBase::Windows::drop() {
+void TorchRunnerBase::Internals::Windows::drop() {
   runner_.updated_at_ = -1;
   for (Learner& learner : runner_.learners_) {
     learner.window.reset();
+    learner.has_window_gradient = false;
     runner_.parallelism().drop_gradients(*learner.optimizer);
   }
   if (runner_.loss_policy_ != nullptr) {
@@ -208,61 +198,9 @@ void TorchRunnerBase::Windows::drop() {
   }
 }
 
-void TorchRunnerBase::Windows::align() {
+void TorchRunnerBase::Internals::Windows::align() {
   if (const auto over = runner_.state_.train.micro_step % runner_.accum_span_; over != 0) {
     runner_.state_.train.micro_step += runner_.accum_span_ - over;
-  }
-}
-
-// `step()` would update a second time, with the same gradients.
-void TorchRunnerBase::Windows::check_optimizer(const Learner& learner, const OpenStep& step) const {
-  check<StateError>(step.repeat != nullptr || learner.optimizer->num_calls() == learner.calls_before, "runner.step",
-                    "expected no other update of the model in train_step before step(), got a call of "
-                    "optimizer->step(); remove it: step() calls the optimizer at the end of the accumulation window");
-}
-
-void TorchRunnerBase::Windows::check_gradients_before(const Learner& learner, const OpenStep& step) {
-  // Several models may share parameters; ranks, shards of a batch and recorded steps keep gradients of their own.
-  if (step.repeat != nullptr || runner_.learners_.size() > 1 || !runner_.is_single_process_ ||
-      runner_.computes_shards_ || runner_.tapes_ != nullptr) {
-    return;
-  }
-  if (learner.window.count() > 1) {
-    const bool has_added = learner.window.divisor() > learner.window.weight();  // some had a valid target
-    check<StateError>(!has_added || has_gradient(learner), "runner.backward",
-                      "expected the gradients of the micro-batches before this one, to which backward(loss) adds, got "
-                      "none: does train_step call zero_grad()? Remove the call: step() clears gradients after each "
-                      "update");
-    return;
-  }
-  const at::NoGradGuard no_grad;
-  for (const auto& group : learner.optimizer->param_groups()) {
-    for (const at::Tensor& param : group.params) {
-      const at::Tensor& grad = param.grad();
-      if (grad.defined() && grad.layout() == at::kStrided && grad.any().item<bool>()) {
-        if (runner_.warned_.insert("gradients").second) {
-          runner_.logger().warning(
-              "runner.backward: a parameter has a gradient before the first backward(loss) of an update, which adds to "
-              "it; if train_step also calls loss.backward(), remove that call");
-        }
-        return;
-      }
-    }
-  }
-}
-
-// A step without gradients trains nothing; gradients computed without backward() may have wrong weights.
-void TorchRunnerBase::Windows::require_gradients(const Learner& learner) {
-  check<StateError>(learner.window.weight() == 0.0 || has_gradient(learner), "runner.step",
-                    "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "
-                    "gradient");
-  check<StateError>(learner.window.weight() == 0.0 || learner.scaler == nullptr, "runner.step",
-                    "expected a call of backward(loss) in train_step before step(), which scales the loss (precision: "
-                    "fp16), got gradients without one");
-  if (learner.window.weight() != 0.0 && runner_.warned_.insert("backward").second) {
-    runner_.logger().warning(
-        "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the samples "
-        "of the accumulation window, nor reduced over processes; call backward(loss) in place of loss.backward()");
   }
 }
 

@@ -9,7 +9,7 @@ namespace danling::inline v0 {
 
 /// All models share one sequence of micro-batches: a window of n closes after each n-th, and the last micro-batch of a
 /// pass closes all windows.
-class TorchRunnerBase::Windows {
+class TorchRunnerBase::Internals::Windows {
  public:
   /// Training steps of a process that are checked for updates and gradients besides those of the runner.
   static constexpr std::int64_t num_checked = 2;
@@ -32,16 +32,24 @@ class TorchRunnerBase::Windows {
   double open_weight() const;
   /// Counts a short window at the end of the data as a whole one, so that the next pass begins a new window.
   void align();
-  /// Called before the backward pass of the first steps: warns of gradients before that of a window, to which it would
-  /// add. @throws StateError when the gradients of the window's earlier micro-batches are gone
-  void check_gradients_before(const Learner& learner, const OpenStep& step);
+  /// Called before the first backward pass of the first steps, and until one window had several: warns of gradients
+  /// before that of a window, to which it would add. @throws StateError when those of the window are gone
+  void check_gradients_before(Learner& learner);
+  /// Called before the backward pass of the first steps: warns of parameters that no model has.
+  void check_leaves(const at::Tensor& loss, const OpenStep& step);
+  /// Called after the backward pass of the first steps, for check_gradients_kept().
+  void note_gradients(Learner& learner) const;
   /// Drops accumulated gradients after an exception.
   void drop();
 
  private:
   void close(Learner& learner, OpenStep& step);
   void update(Learner& learner, OpenStep& step, double own_weight);
+  bool keeps_gradients() const;  ///< between micro-batches, and only for this window
+  static bool has_gradient(const Learner& learner);
   void require_gradients(const Learner& learner);
+  void check_gradients_kept(const Learner& learner);
+  void check_not_zero(const Learner& learner);
   void check_optimizer(const Learner& learner, const OpenStep& step) const;
 
   TorchRunnerBase& runner_;

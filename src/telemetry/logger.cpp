@@ -2,6 +2,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include <spdlog/logger.h>
@@ -100,6 +101,8 @@ struct Logger::Sinks {
   std::shared_ptr<ProgramSink> program = std::make_shared<ProgramSink>();
   std::shared_ptr<detail::LogFileSink> file;
   spdlog::logger to_files, to_all;
+  std::mutex counting;
+  Warnings warnings;
 };
 
 Logger::Logger(LoggerOptions options, ConsoleOptions console) : console_(console) {
@@ -115,7 +118,20 @@ Logger::Logger(LoggerOptions options, ConsoleOptions console) : console_(console
 
 Logger::~Logger() { close(); }
 
-void Logger::log(LogLevel level, std::string_view text) { sinks_->to_all.log(level_of(level), text); }
+void Logger::log(LogLevel level, std::string_view text) {
+  sinks_->to_all.log(level_of(level), text);
+  if (level == LogLevel::warning) {
+    const std::lock_guard lock(sinks_->counting);
+    if (sinks_->warnings.count++ == 0) {
+      sinks_->warnings.first = text;
+    }
+  }
+}
+
+Logger::Warnings Logger::warnings() const {
+  const std::lock_guard lock(sinks_->counting);
+  return sinks_->warnings;
+}
 
 void Logger::log_to_file(std::string_view text, LogLevel level) { sinks_->to_files.log(level_of(level), text); }
 

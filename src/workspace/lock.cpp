@@ -64,8 +64,9 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
                        " to be free, got another runner of this process in it; close() that one first, or give one of "
                        "them another lineage or workspace_root");
     }
-    fail<StateError>("workspace.lock", "expected ", directory, " to be free, got process ", pid, " on ", host,
-                     " running in it; wait for it, stop it, or change the config", launcher_hint());
+    fail<StateError>("workspace.lock", "expected ", directory, " to be free, got ",
+                     pid.empty() ? "another process that starts" : concat("process ", pid, " on ", host, " running"),
+                     " in it; wait for it, stop it, or change the config", launcher_hint());
   }
   earlier_attempt_ = detail::lock_field(text, "timestamp");
 }

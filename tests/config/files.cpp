@@ -201,6 +201,9 @@ TEST_CASE("load: text that is no YAML names the line", "[config]") {
         "[config.load] expected an alias of a complete value (file 'a.yaml', line 1)");
   CHECK(error_of_yaml("name: \"\\\x01\"\n") ==
         "[config.load] expected YAML, got a syntax error: unknown escape character: \\x01 (file 'a.yaml', line 1)");
+  CHECK(error_of_yaml("data:\n\troot: x\n") ==
+        "[config.load] expected YAML, got a syntax error: illegal map value (file 'a.yaml', line 2); YAML indents by "
+        "spaces, this line by a tab");
 }
 
 TEST_CASE("load: aliases of aliases cannot exhaust the memory", "[config]") {

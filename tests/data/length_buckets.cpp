@@ -285,7 +285,8 @@ TEST_CASE("LengthBuckets: lengths and options that do not fit are refused by nam
         "[data.sampler] expected the state of a sampler with shuffle: false, got one with shuffle: true");
   data::LengthBuckets fewer(Indices{1, 2});
   CHECK(error_of<danling::StateError>([&] { fewer.load_state_dict(given.state_dict()); }) ==
-        "[data.sampler] expected a state of 2 records, got one of 3");
+        "[data.sampler] expected a state of 2 records, got one of 3; load it with the data that it was saved with; a "
+        "run may leave it out (checkpoint.exclude_from_loading: dataloaders)");
   State damaged = given.state_dict();
   damaged["position"] = std::int64_t{4};
   CHECK(error_of<danling::StateError>([&] { given.load_state_dict(damaged); }) ==

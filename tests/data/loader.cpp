@@ -174,7 +174,8 @@ TEST_CASE("Loader: a state that does not fit is refused by name and changes noth
 
   Loader<Batch> longer(numbers(11), options);
   CHECK(error_of<danling::StateError>([&] { loader.load_state_dict(longer.state_dict()); }) ==
-        "[data.sampler] expected a state of 10 records, got one of 11 (split 'train')");
+        "[data.sampler] expected a state of 10 records, got one of 11; load it with the data that it was saved with; a "
+        "run may leave it out (checkpoint.exclude_from_loading: dataloaders) (split 'train')");
   Loader<Batch> sequential(numbers(10), {.batch_size = 4});
   CHECK(error_of<danling::StateError>([&] { loader.load_state_dict(sequential.state_dict()); }) ==
         "[data.sampler] expected the state of a random sampler, got that of a sequential sampler; the order of "

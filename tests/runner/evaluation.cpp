@@ -187,33 +187,51 @@ TEST_CASE("TorchRunner: build_datasampler replaces shuffling of the training spl
   }
 }
 
+struct SampledRunner : TinyRunner {
+  SampledRunner(const TinyConfig& config, std::shared_ptr<dl::data::Sampler> own)
+      : TinyRunner(config), sampler(std::move(own)) {}
+  std::shared_ptr<dl::data::Sampler> build_datasampler(const dl::data::Source<dl::Batch>&,
+                                                       const dl::data::LoaderOptions& options) override {
+    return options.split == "train" ? sampler : nullptr;
+  }
+  std::shared_ptr<dl::data::Sampler> sampler;
+};
+
 TEST_CASE("TorchRunner: inference of a split in another order, or without its last records, is one warning",
           "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   std::vector<std::string> warnings;
   std::string expected;
+  auto& train = config.dataloader.splits["train"];
+  std::shared_ptr<dl::data::Sampler> sampler;
   SECTION("shuffled") {
-    expected =
-        "infer: split 'train' is shuffled, so is the order of its predictions; set dataloader.train.shuffle: false for "
-        "all in their order";
+    expected = "infer: split 'train' is shuffled, so are its predictions; set dataloader.train.shuffle: false";
   }
   SECTION("without its last records") {
-    config.dataloader.splits["train"].shuffle = false;
-    config.dataloader.splits["train"].drop_last = true;
+    train.shuffle = false;
+    train.drop_last = true;
     expected =
-        "infer: split 'train' may lack the records of a last incomplete batch; set dataloader.train.drop_last: false "
-        "for all in their order";
+        "infer: split 'train' lacks the records of a last incomplete batch; set dataloader.train.drop_last: false";
   }
   SECTION("both") {
-    config.dataloader.splits["train"].drop_last = true;
+    train.drop_last = true;
     expected =
-        "infer: split 'train' is shuffled, so is the order of its predictions, and it may lack the records of a last "
-        "incomplete batch; set dataloader.train.shuffle: false and dataloader.train.drop_last: false for all in their "
-        "order";
+        "infer: split 'train' is shuffled, so are its predictions; set dataloader.train.shuffle: false; and it lacks "
+        "the records of a last incomplete batch; set dataloader.train.drop_last: false";
   }
-  SECTION("neither") { config.dataloader.splits["train"].shuffle = false; }
-  TinyRunner runner(config);
+  SECTION("in the order of a sampler") {
+    sampler = std::make_shared<dl::data::RandomSampler>(50, 0);
+    expected = "infer: split 'train' is in the order of its sampler, so are its predictions";
+  }
+  SECTION("a sequential sampler") { sampler = std::make_shared<dl::data::SequentialSampler>(50); }
+  SECTION("neither") { train.shuffle = false; }
+  SECTION("drop_last without a last incomplete batch") {
+    train.shuffle = false;
+    train.drop_last = true;
+    config.records = 48;
+  }
+  SampledRunner runner(config, sampler);
   collect_warnings(runner, warnings);
   runner.infer("train");
   runner.infer("train");

@@ -64,7 +64,9 @@ TEST_CASE("models: a model that no step updates is one warning, and an optimizer
   };
   const Folder folder;
   std::vector<std::string> warnings;
-  Forgetful runner(gan_config(folder));
+  TinyConfig config = gan_config(folder);
+  config.dataloader.drop_last = true;
+  Forgetful runner(config);
   collect_warnings(runner, warnings);
   runner.train();
   CHECK(warnings == std::vector<std::string>{
@@ -72,7 +74,7 @@ TEST_CASE("models: a model that no step updates is one warning, and an optimizer
                         "step(\"generator\") in train_step, or set optimizers[\"generator\"] = nullptr where it is "
                         "not trained"});
 
-  TinyConfig config = gan_config(folder);
+  config = gan_config(folder);
   config.hidden = 9;
   GanRunner misspelt(config);
   misspelt.optimizers["generatr"] = nullptr;

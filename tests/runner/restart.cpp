@@ -104,10 +104,6 @@ TEST_CASE("restart: an error at the start does not move the files of the earlier
   SECTION("an unknown split") { config.score_split = "vall"; }
   SECTION("a resume from nowhere") { config.resume = (folder.path() / "none.pth").string(); }
   SECTION("an unknown score") { config.score_name = "accuracy.top"; }
-  SECTION("an unknown monitor") {
-    config.sched.type = "reduce_on_plateau";
-    config.sched.monitor = "val.accuracy.top";
-  }
   SECTION("a split without a number of steps") { config.epochs.reset(); }
   SECTION("batches larger than the data") {
     config.dataloader.splits["train"] = {};

@@ -175,5 +175,53 @@ TEST_CASE("take over: load_checkpoint with a checkpoint of the run continues in 
   CHECK_FALSE(fs::exists(dir / "attempts"));
 }
 
+TEST_CASE("take over: in a new directory the best keeps its average when the run goes on for longer", "[runner]") {
+  const Folder folder, other;
+  TinyConfig config(folder);
+  config.epochs = 4;
+  config.swa.enabled = true;
+  config.swa.start = 0.5;
+  const auto scores = losses_by_epoch({5, 4, 3, 1, 6});  // epoch 4 of 8 stays the best
+  const auto source = trained(config, scores) / "checkpoints";
+  config.workspace_root = other.path().string();
+  config.resume = (source / "latest.pth").string();
+  config.epochs = 8;
+  const auto best = dl::load_file(trained(config, scores) / "checkpoints" / "best.pth");
+  const auto expected = dl::load_file(source / "best.pth");
+  REQUIRE(expected.at("swa").is_map());
+  for (const char* part : {"model", "swa", "averages"}) {
+    CAPTURE(part);
+    CHECK(dl::first_difference(best.at(part), expected.at(part)) == "");
+  }
+}
+
+TEST_CASE("take over: a start after one that found the directory locked is as the first", "[runner]") {
+  struct End : dl::Callback {
+    void on_round_end(const dl::RoundEvent& event) override {
+      if (event.index == 1) {
+        event.runner.end_training("enough");
+      }
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 4;
+  fs::path latest;
+  {
+    TinyRunner runner(config);
+    runner.add(std::make_shared<End>());
+    runner.train();
+    latest = runner.workspace().checkpoint_dir() / "latest.pth";
+  }
+  config.resume = latest.string();
+  TinyRunner holder(config), runner(config);
+  holder.train();
+  CHECK(holder.state().train.epoch == 2);
+  CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }), StartsWith("[workspace.lock] expected "));
+  CHECK(holder.close());
+  runner.train();
+  CHECK(runner.state().train.epoch == 2);
+}
+
 }  // namespace
 }  // namespace runner_test

@@ -185,7 +185,7 @@ TEST_CASE("watchdog: a rank that hangs in its step ends all ranks, which know wh
   CHECK(has_line(ends[1].err, R"(thread \d+, the loop:)", "threads of rank 1 of 2:"));
   CHECK(has_line(ends[1].err, R"(  #\d+ .*hang_in_a_call_of_the_program\(\) \+ 0x.*)", ", the loop:"));
   CHECK(has_line(ends[1].err, R"(  #\d+ .*TinyRunner::train_step.*)", "hang_in_a_call_of_the_program"));
-  CHECK(has_line(ends[1].err, R"(  #\d+ .*TorchRunnerBase::TrainPass::run.*)", "TinyRunner::train_step"));
+  CHECK(has_line(ends[1].err, R"(  #\d+ .*TorchRunnerBase::Internals::TrainPass::run.*)", "TinyRunner::train_step"));
   CHECK_THAT(ends[0].err, ContainsSubstring("Group::all_gather"));
   CHECK(ends[0].err.find("hang_in_a_call_of_the_program") == std::string::npos);
 }

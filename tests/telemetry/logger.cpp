@@ -106,6 +106,18 @@ TEST_CASE("Logger: the level holds for the console, the file and the program's s
   CHECK(no_console.standard + no_console.problems == "");
 }
 
+TEST_CASE("Logger: warnings() counts warnings, also those that are not written, and keeps the first",
+          "[telemetry][logger]") {
+  Logger logger({.console = false, .level = LogLevel::off});
+  CHECK(logger.warnings().count == 0);
+  logger.info("i");
+  logger.warning("first");
+  logger.error("e");
+  logger.warning("second");
+  CHECK(logger.warnings().count == 2);
+  CHECK(logger.warnings().first == "first");
+}
+
 TEST_CASE("Logger: should_log() and live() follow the level", "[telemetry][logger]") {
   const danling_test::Variable term("TERM", "xterm");
   danling_test::Terminal terminal;

@@ -40,6 +40,8 @@ class Result {
   /// Returns the number at `path`, or null. Dots separate the parts of a path; positions select elements of lists and
   /// arrays: "val.loss", "val.losses.mse.1", "val.confusion_matrix.0.1".
   const double* number(std::string_view path) const;
+  /// Returns the number at `path`, as number(). @throws MetricError that lists the paths when there is none
+  double at(std::string_view path) const;
   /// Returns the nested result at `name`; adds an empty one if there is none.
   Result& operator[](std::string_view name);
   /// Adds or replaces every entry of `other`; nested results are merged.

@@ -87,6 +87,11 @@ class Source {
   /// Null for a dataset.
   const std::shared_ptr<Stream<B>>& stream() const { return stream_; }
 
+  /// The address of the dataset or stream, shared by copies of the source; null without one.
+  const void* identity() const {
+    return dataset_ != nullptr ? static_cast<const void*>(dataset_.get()) : static_cast<const void*>(stream_.get());
+  }
+
   /// Number of records; nullopt for a stream.
   std::optional<std::int64_t> size() const {
     return dataset_ != nullptr ? std::optional<std::int64_t>(dataset_->size()) : std::nullopt;

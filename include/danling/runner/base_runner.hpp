@@ -297,6 +297,8 @@ class BaseRunner : public RunnerPlan {
   virtual bool is_settled() const { return true; }
   /// True when no step and no accumulation window is open.
   virtual bool is_between_updates() const { return true; }
+  /// What close() would lose, as a sentence for the log; empty: nothing.
+  virtual std::string unfinished_work() const { return {}; }
   /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
   virtual void synchronize_counters() {}
   virtual State dataloader_state() const = 0;
@@ -352,12 +354,18 @@ class BaseRunner : public RunnerPlan {
 
   EarlyStopping& early_stopping() const { return *early_stopping_; }
 
-  // Parts of the runner. Each has a file of its name in src/runner.
-  class Agreement;
-  class Records;
-  class Restorer;
-  class Saver;
-  class Setup;
+  /// Parts of the runner, each in a file of its name in src/runner. In a struct: the program may use these names.
+  struct Internals {
+    class Agreement;
+    class Records;
+    class Restorer;
+    class Saver;
+    class Setup;
+    struct Tracked {
+      std::function<State()> state_dict;
+      std::function<void(const State&)> load_state_dict;
+    };
+  };
 
   RunnerState state_;
   ResultHistory results_;
@@ -373,11 +381,7 @@ class BaseRunner : public RunnerPlan {
   bool makes_histograms_ = false;
 
  private:
-  struct Tracked {
-    std::function<State()> state_dict;
-    std::function<void(const State&)> load_state_dict;
-  };
-  void register_state(const std::string& name, const Tracked& tracked);
+  void register_state(const std::string& name, const Internals::Tracked& tracked);
   void restore(const State& checkpoint);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options);
 
@@ -391,7 +395,7 @@ class BaseRunner : public RunnerPlan {
   bool recording_begun_ = false;
   std::shared_ptr<void> kernel_settings_;  // restores the process's settings
   std::shared_ptr<EarlyStopping> early_stopping_;
-  std::vector<std::pair<std::string, Tracked>> tracked_;
+  std::vector<std::pair<std::string, Internals::Tracked>> tracked_;
 };
 
 }  // namespace danling::inline v0

@@ -44,6 +44,9 @@ struct Learner {
   WindowPlace place = {};
   std::int64_t backwards = 0;     ///< calls of backward() in this micro-batch
   std::int64_t calls_before = 0;  ///< calls of the optimizer when one of the first micro-batches began
+  /// Until a window has kept the gradients of one micro-batch for the next.
+  bool checks_window = true, has_window_gradient = false;
+  std::optional<double> gradients_after = {};  ///< backward() in one of the first micro-batches: their checksum
   at::Tensor seed = {};  ///< gradient that backward starts from: the weight of the micro-batch times the loss scale
   double seed_weight = 0.0;
   at::Tensor seed_scale = {};

@@ -3,6 +3,8 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -217,7 +219,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  data::LoaderBase& loader(std::string_view split) final { return *dataloaders.at(split); }
+  data::LoaderBase& loader(std::string_view split) final;
   const data::LoaderBase* find_loader(std::string_view split) const final {
     const auto* found = dataloaders.find(split);
     return found == nullptr ? nullptr : found->get();
@@ -369,7 +371,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  mutable detail::StepBatch<B> step_batch_;  // of the step in progress
+  mutable detail::StepBatch<B> step_batch_;                     // of the step in progress
+  std::map<std::string, const void*, std::less<>> built_from_;  // by split, the dataset or stream of its loader
   BatchMetrics<B>* batch_metrics_ = nullptr;
   BatchLosses<B>* batch_losses_ = nullptr;
   mutable Logger* shape_log_ = nullptr;  // for compare_shapes: set in the first batch of a pass

@@ -191,6 +191,7 @@ class TorchRunnerBase : public BaseRunner {
   /// backward() for one of `models`: only its parameters receive gradients. Calls backward(loss).
   /// @param retain_graph  keeps the graph for the backward pass of another loss
   void backward(const at::Tensor& loss, const std::string& name, bool retain_graph = false);
+  void backward(const at::Tensor& loss, std::initializer_list<const char*> names, bool = false) = delete;
 
   /// Call it instead of backward(loss), before the pass, in a train_step that computes gradients itself, as a pipeline
   /// does. Called when: train_step has its batch, once. @return the gradient of the micro-batch's loss
@@ -281,6 +282,7 @@ class TorchRunnerBase : public BaseRunner {
   State pass_state() const override;
   bool is_settled() const override;
   bool is_between_updates() const override;
+  std::string unfinished_work() const override;
   void synchronize_counters() override;
   std::shared_ptr<void> gather_full_state(bool writes) override;
   ShardedState sharded_state(State state) const override;
@@ -327,50 +329,49 @@ class TorchRunnerBase : public BaseRunner {
   friend class detail::InferBatches;
   friend class detail::LoopFrame;
 
-  using LoopState = detail::LoopState;
-  using MicroBatch = detail::MicroBatch;
-  using OpenStep = detail::OpenStep;
-  struct Splits {
-    std::vector<std::string> train, evaluate;
+  /// Parts of the loops, each in a file of its name in src/runner. In a struct: the program may use these names.
+  struct Internals : BaseRunner::Internals {
+    using LoopState = detail::LoopState;
+    using MicroBatch = detail::MicroBatch;
+    using OpenStep = detail::OpenStep;
+    using Splits = detail::Splits;
+    class Averages;
+    class BatchSizes;
+    class Adapters;
+    class Checks;
+    class Evaluator;
+    class FaultTolerance;
+    class Finder;
+    class Gradients;
+    class HostLoop;
+    class InferScope;
+    class Learners;
+    class LossTerms;
+    class PausedPass;
+    class Rounds;
+    class Schedules;
+    class ShardStates;
+    class Snapshot;
+    class StepRepeater;
+    class StepTapes;
+    class TrainPass;
+    class Training;
+    class LossPolicy;
+    class WatchedLoop;
+    class Windows;
   };
 
   explicit TorchRunnerBase(StoredConfig<RunnerConfig> config);
 
-  // Parts of the loops. Each has a file of its name in src/runner.
-  class Averages;
-  class BatchSizes;
-  class Adapters;
-  class Checks;
-  class Evaluator;
-  class FaultTolerance;
-  class Finder;
-  class Gradients;
-  class HostLoop;
-  class InferScope;
-  class Learners;
-  class LossTerms;
-  class PausedPass;
-  class Rounds;
-  class Schedules;
-  class ShardStates;
-  class Snapshot;
-  class StepRepeater;
-  class StepTapes;
-  class TrainPass;
-  class Training;
-  class LossPolicy;
-  class WatchedLoop;
-  class Windows;
-
   void enter(RunnerMode mode, std::string_view split);
   void begin_rounds();
-  void run_rounds(const Splits& splits);
+  void run_rounds(const Internals::Splits& splits);
   /// Sets training or evaluation mode of all models; an untrained model stays in evaluation mode.
   void set_training(bool training);
   bool any_script() const;
   bool is_training() const { return training_ || pass_ != nullptr; }
   const MetricsBase* score_metrics() const;
-  OpenStep& current_step(std::string_view operation);
+  detail::OpenStep& current_step(std::string_view operation);
   bool begin_backward(const at::Tensor& loss);
   void run_backward(const at::Tensor& loss);
   void observe_backward(const at::Tensor& loss);
@@ -379,11 +380,11 @@ class TorchRunnerBase : public BaseRunner {
   void convert_weights(c10::ScalarType dtype) const;
   bool pins(const std::string& split);
 
-  ShardStates& shard_states() const;
-  mutable std::shared_ptr<ShardStates> shard_states_;  // the shards of this rank, for checkpoints
+  Internals::ShardStates& shard_states() const;
+  mutable std::shared_ptr<Internals::ShardStates> shard_states_;  // the shards of this rank, for checkpoints
 
   // Progress.
-  LoopState loop_;
+  detail::LoopState loop_;
   detail::Measurements saved_measurements_;  // from the checkpoint, until the pass resumes
   State saved_gradients_;                    // statistics from the checkpoint, until the models train
   std::int64_t skipped_updates_ = 0;
@@ -408,7 +409,7 @@ class TorchRunnerBase : public BaseRunner {
   bool profiled_ = false;              // a profiler records the batch in progress
   bool training_ = false;              // inside a call that trains
   detail::LoopFrame* pass_ = nullptr;  // of training
-  std::shared_ptr<HostLoop> host_;
+  std::shared_ptr<Internals::HostLoop> host_;
   bool evaluating_ = false;     // inside an evaluation of splits
   bool paused_ = false;         // an evaluation interrupts the pass
   bool saves_on_stop_ = false;  // the evaluation in the pause may stop: the run can be saved there
@@ -419,10 +420,10 @@ class TorchRunnerBase : public BaseRunner {
   bool has_adapters_ = false;    // LoRA adapters, merged after each update
   bool stale_adapters_ = false;  // an evaluation may have used other weights
   // Terms of the criterion that the config sets: weights, schedules, distillation.
-  std::shared_ptr<LossTerms> loss_terms_;
+  std::shared_ptr<Internals::LossTerms> loss_terms_;
   bool distills_ = false;
 
-  std::shared_ptr<StepTapes> tapes_;  // null without compile.enable
+  std::shared_ptr<Internals::StepTapes> tapes_;  // null without compile.enable
   bool in_recorded_step_ = false;
 
   // The models in training and the step in progress.
@@ -430,7 +431,7 @@ class TorchRunnerBase : public BaseRunner {
   Learner* learner_ = nullptr;
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> learner_counts_;  // from the checkpoint
   std::vector<std::shared_ptr<void>> gradient_accumulators_;
-  OpenStep* open_step_ = nullptr;  // null outside a training step
+  detail::OpenStep* open_step_ = nullptr;  // null outside a training step
   std::int64_t step_number_ = 0;
   std::int64_t updated_at_ = -1;  // micro_step of the last update
   BackwardOptions backward_options_;

@@ -57,6 +57,13 @@ class Logger {
   /// True if lines of `level` are written: guards texts that are expensive to make.
   bool should_log(LogLevel level) const;
 
+  struct Warnings {
+    std::int64_t count = 0;
+    std::string first = {};
+  };
+  /// The warnings so far, also those that the level or the console leaves out.
+  Warnings warnings() const;
+
   /// Writes a line of progress, whose numbers live lines also show: to the file, and to the console unless live().
   void progress(std::string_view text);
   /// Writes a line only to the file.

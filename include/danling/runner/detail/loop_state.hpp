@@ -17,6 +17,11 @@
 
 namespace danling::inline v0::detail {
 
+/// The splits of a call of train().
+struct Splits {
+  std::vector<std::string> train, evaluate;
+};
+
 /// Position of a run in its epoch or round, as a checkpoint stores it.
 struct LoopState {
   Result last;                         ///< step mode: results of the previous round

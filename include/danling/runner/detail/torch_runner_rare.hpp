@@ -36,8 +36,23 @@ void BasicTorchRunner<B, P>::build_dataloaders() {
     if (!dataloaders.contains(split)) {
       dataloaders[split] =
           build_dataloader(source, loader_options(split, source.is_stream(), source.loader_defaults()));
+      built_from_[split] = source.identity();
     }
   }
+}
+
+template <class B, class P>
+data::LoaderBase& BasicTorchRunner<B, P>::loader(std::string_view split) {
+  const data::Source<B>* const source = datasets.find(split);
+  if (source != nullptr && *source) {
+    const auto built = built_from_.find(split);
+    detail::check<StateError>(
+        dataloaders.contains(split) && (built == built_from_.end() || built->second == source->identity()),
+        "runner.loader", "expected the dataset of split ", detail::quote(split), " to be set before initialize(), got ",
+        dataloaders.contains(split) ? "another one later" : "it later",
+        "; make a runner for other data, or call evaluate_on_batch with your batches");
+  }
+  return *dataloaders.at(split);
 }
 
 template <class B, class P>
@@ -144,6 +159,7 @@ extern template BasicTorchRunner<Batch>::~BasicTorchRunner();
 extern template std::shared_ptr<data::Loader<Batch>> BasicTorchRunner<Batch>::build_dataloader(
     const data::Source<Batch>&, data::LoaderOptions);
 extern template void BasicTorchRunner<Batch>::build_dataloaders();
+extern template data::LoaderBase& BasicTorchRunner<Batch>::loader(std::string_view);
 extern template std::shared_ptr<data::LoaderBase> BasicTorchRunner<Batch>::loader_of_size(std::string_view,
                                                                                           std::int64_t);
 extern template State BasicTorchRunner<Batch>::batch_state(data::BatchRef);
