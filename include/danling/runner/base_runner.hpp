@@ -297,7 +297,7 @@ class BaseRunner : public RunnerPlan {
   virtual bool is_settled() const { return true; }
   /// True when no step and no accumulation window is open.
   virtual bool is_between_updates() const { return true; }
-  /// What close() would lose, as a sentence for the log; empty: nothing.
+  /// A sentence for the log about work that close() would lose; empty: none.
   virtual std::string unfinished_work() const { return {}; }
   /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
   virtual void synchronize_counters() {}
