@@ -353,8 +353,8 @@ TEST_CASE("StreamMetrics: an error of a metric names it, and keeps its type", "[
   run = [](const at::Tensor& prediction) { return MetricValue(prediction); };
   update();
   CHECK(error_of<MetricError>([&] { metrics.update(scores({0.5F, 0.75F, 1}), labels({0, 1, 1})); }) ==
-        "[average_meter.update] expected a tensor of shape [2] as before, got a tensor of shape [3]; call reset() "
-        "between the two; in metric 'mine'");
+        "[average_meter.update] expected a tensor of shape [2] as before, got a tensor of shape [3]; average over "
+        "the samples of a batch first, or call reset() between the two; in metric 'mine'");
 }
 
 TEST_CASE("StreamMetrics: undefined tensors are refused by name", "[metrics]") {
