@@ -66,9 +66,6 @@ function(danling_module name)
     target_compile_options(${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
     if(arg_TORCH)
       target_link_libraries(${objects} PRIVATE torch)
-      if(DANLING_PRECOMPILE_LIBRARY)
-        danling_precompile_torch(${objects})
-      endif()
     endif()
     if(DANLING_UNITY)
       # Each unit takes 2 to 2.6 GB of memory, most of it for LibTorch's headers.
@@ -82,26 +79,6 @@ function(danling_module name)
     set_property(GLOBAL APPEND PROPERTY danling_objects_${part} $<TARGET_OBJECTS:${objects}>)
   endforeach()
   set_property(GLOBAL APPEND PROPERTY danling_links ${arg_LINK})
-endfunction()
-
-# danling_precompile_torch(<module>): the headers of LibTorch that most sources include, compiled once for all modules.
-function(danling_precompile_torch module)
-  if(NOT TARGET danling_torch_headers)
-    set(source "${PROJECT_BINARY_DIR}/torch_headers.cpp")
-    if(NOT EXISTS "${source}")
-      file(WRITE "${source}" "// The precompiled header needs a target, and a target a source.\n")
-    endif()
-    add_library(danling_torch_headers OBJECT EXCLUDE_FROM_ALL "${source}")
-    set_target_properties(danling_torch_headers PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
-    # The options of the modules, or the compiler refuses the result.
-    target_link_libraries(danling_torch_headers PRIVATE danling_flags torch)
-    target_compile_definitions(danling_torch_headers PRIVATE DANLING_SOURCES)
-    target_compile_options(danling_torch_headers PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
-    target_precompile_headers(danling_torch_headers PRIVATE <ATen/Parallel.h> <ATen/TensorOperators.h> <ATen/core/ivalue.h>
-      <ATen/ops/cat.h> <ATen/ops/empty.h> <ATen/ops/full.h> <ATen/ops/where.h> <ATen/ops/zeros.h>
-      <torch/csrc/autograd/custom_function.h> <torch/nn/module.h>)
-  endif()
-  target_precompile_headers(${module} REUSE_FROM danling_torch_headers)
 endfunction()
 
 function(danling_library)

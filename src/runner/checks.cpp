@@ -317,7 +317,8 @@ void TorchRunnerBase::Internals::Checks::metrics_fed(detail::LoopFrame& frame) {
   } else {
     runner_.logger().warning(concat("the metrics of split ", quote(runner_.split_),
                                     " received no values; call update_metrics in your ",
-                                    runner_.mode_ == RunnerMode::train ? "train_step" : "evaluate_step"));
+                                    runner_.mode_ == RunnerMode::train ? "train_step" : "evaluate_step",
+                                    ", or, without one, give the batches a target"));
   }
 }
 

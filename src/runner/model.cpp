@@ -273,7 +273,8 @@ void ModelHandle::train(bool on) const {
 }
 
 void ModelHandle::save_script(const std::filesystem::path& path) const {
-  check<StateError>(concept_ != nullptr, "runner.save_script", "expected a model, got none; assign `model` first");
+  check<StateError>(concept_ != nullptr, "runner.save_script",
+                    "expected a model, got none; assign `model`, or check the name in `models[name]`");
   concept_->save_script(path);
 }
 
@@ -287,7 +288,8 @@ State ModelHandle::state_dict() const {
 
 void ModelHandle::load_state_dict(const State& state) const {
   constexpr auto where = "runner.load_model";
-  check<StateError>(concept_ != nullptr, where, "expected a model, got none; assign `model` first");
+  check<StateError>(concept_ != nullptr, where,
+                    "expected a model, got none; assign `model`, or check the name in `models[name]`");
   check<CheckpointError>(state.is_map(), where, "expected a map of tensors, got ", state.kind());
   State own = state_dict();
   const bool without_adapters = lora_ != nullptr && !lora_->is_in(state);

@@ -20,7 +20,7 @@ TEST_CASE("ModelHandle: holds a module or a function, and returns the concrete m
   dl::ModelHandle model;
   CHECK_FALSE(model);
   CHECK(error_of<dl::StateError>([&] { model(torch::ones({1})); }) ==
-        "[runner.model] expected a model, got none; assign `model` first");
+        "[runner.model] expected a model, got none; assign `model`, or check the name in `models[name]`");
   Block block;
   model = block;
   CHECK(model.as<Block>().ptr() == block.ptr());

@@ -85,7 +85,8 @@ TEST_CASE("summarize: of several models, all, each under its name; without a def
                                           "generator.1", "generator.2"});
   CHECK(summary.parameters == (40 + 9) + (40 + 36));
   CHECK(summary.batch_size == 0);
-  CHECK_THAT(summary.problem, ContainsSubstring("expected a model, got none; assign `model` first"));
+  CHECK_THAT(summary.problem,
+             ContainsSubstring("expected a model, got none; assign `model`, or check the name in `models[name]`"));
 }
 
 TEST_CASE("metadata/model.yaml: parameters and bytes of the model, and of each of several", "[runner]") {

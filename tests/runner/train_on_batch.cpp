@@ -256,5 +256,32 @@ TEST_CASE("train_on_batch: without `steps` the log has the disk space of each ch
                                                     ContainsSubstring("KiB, all kept; "));
 }
 
+TEST_CASE("train_on_batch: an empty batch counts in no average, for any criterion", "[runner]") {
+  const bool is_function = GENERATE(false, true);
+  const auto loss_with = [&](bool empty) {
+    const Folder folder;
+    TinyConfig config = hosted(folder);
+    config.accum_steps = 1;
+    config.dropout = 0;
+    HostedRunner runner(config);
+    runner.metrics = nullptr;
+    if (is_function) {
+      runner.criterion = [](const at::Tensor& a, const at::Tensor& b) {
+        return torch::nn::functional::cross_entropy(a, b);
+      };
+    }
+    for (std::int64_t i = 0; i < 4; ++i) {
+      runner.train_on_batch(pushed(i));
+      if (empty && i == 1) {
+        runner.train_on_batch(make_points(0, 0));
+      }
+    }
+    return runner.finish_training().latest()->result.at("train.loss");
+  };
+  const double expected = loss_with(false);
+  CHECK(std::isfinite(expected));
+  CHECK(loss_with(true) == expected);
+}
+
 }  // namespace
 }  // namespace runner_test

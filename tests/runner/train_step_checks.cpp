@@ -52,7 +52,8 @@ TEST_CASE("train_step: loss.backward() is one warning, and metrics without value
             "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the "
             "samples of the accumulation window, nor reduced over processes; call backward(loss) in place of "
             "loss.backward()",
-            "the metrics of split 'train' received no values; call update_metrics in your train_step"});
+            "the metrics of split 'train' received no values; call update_metrics in your train_step, or, without one, "
+            "give the batches a target"});
 }
 
 TEST_CASE("train_step: a split whose targets are all ignored is a warning about its labels", "[runner]") {
@@ -91,7 +92,8 @@ TEST_CASE("train_step: metrics without values are about the step if any target c
   const Folder folder;
   const auto warnings = warnings_of<Ignoring>(two_epochs(folder));
   CHECK(std::count(warnings.begin(), warnings.end(),
-                   "the metrics of split 'train' received no values; call update_metrics in your train_step") == 1);
+                   "the metrics of split 'train' received no values; call update_metrics in your train_step, or, "
+                   "without one, give the batches a target") == 1);
 }
 
 TEST_CASE("train: a metric with a name of the runner is an error before training", "[runner]") {
@@ -139,7 +141,8 @@ TEST_CASE("train_step: a loss that is not finite is a warning with split and ste
       warnings_of<Careless<3>>(config) ==
       std::vector<std::string>{
           "the loss is not finite: nan in split 'train', epoch 1, by step 5; set on_nonfinite: stop to end such a run",
-          "the metrics of split 'train' received no values; call update_metrics in your train_step"});
+          "the metrics of split 'train' received no values; call update_metrics in your train_step, or, without one, "
+          "give the batches a target"});
   config.on_nonfinite = "stop";
   Careless<3> runner(config);
   CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==

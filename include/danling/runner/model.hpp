@@ -144,8 +144,9 @@ class ModelHandle {
 
   /// Runs the model's `forward(Tensor)`. @throws StateError when the handle is empty or the forward takes another type
   at::Tensor operator()(const at::Tensor& input) const {
-    danling::detail::check<StateError>(concept_ != nullptr, "runner.model",
-                                       "expected a model, got none; assign `model` first");
+    danling::detail::check<StateError>(
+        concept_ != nullptr, "runner.model",
+        "expected a model, got none; assign `model`, or check the name in `models[name]`");
     return concept_->forward(input);
   }
   template <class I>
@@ -168,8 +169,9 @@ class ModelHandle {
     } else if constexpr (detail::TensorLike<I> && !std::same_as<I, at::Tensor>) {
       return forward<P>(static_cast<const at::Tensor&>(input));
     } else {
-      danling::detail::check<StateError>(concept_ != nullptr, "runner.model",
-                                         "expected a model, got none; assign `model` first");
+      danling::detail::check<StateError>(
+          concept_ != nullptr, "runner.model",
+          "expected a model, got none; assign `model`, or check the name in `models[name]`");
       if (typed_.fits<I, P>()) {
         if (output_dtype_ != at::ScalarType::Undefined) [[unlikely]] {
           return with_dtype(typed_.call<P>(concept_->get(), &input), output_dtype_);
