@@ -232,7 +232,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_on_batch_impl(data::Batch
 Result TorchRunnerBase::finish_evaluation() {
   check<StateError>(host_ != nullptr && host_->evaluation != nullptr, "runner.finish_evaluation",
                     "expected a call after evaluate_on_batch, got one without");
-  const Result result = host_->evaluation->frame.finish();
+  Result result = host_->evaluation->frame.finish();
   const std::string split = host_->evaluation->frame.split();
   host_->evaluation.reset();  // restores the meters of the training pass
   if (host_->frame == nullptr) {

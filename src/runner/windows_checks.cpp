@@ -1,6 +1,7 @@
 // Checks of the first training steps: what a train_step did besides backward() and step().
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -60,21 +61,21 @@ double checksum_of(const Learner& learner) {
 std::vector<at::Tensor> leaves_of(const at::Tensor& loss, const Impls& known) {
   std::vector<at::Tensor> out;
   std::unordered_set<const torch::autograd::Node*> visited;
-  std::vector<torch::autograd::Node*> open;
-  const auto add = [&](torch::autograd::Node* node) {
+  std::vector<std::reference_wrapper<const torch::autograd::Node>> open;
+  const auto add = [&](const torch::autograd::Node* node) {
     if (node != nullptr && visited.insert(node).second) {
-      open.push_back(node);
+      open.emplace_back(*node);
     }
   };
   add(loss.grad_fn().get());
   while (!open.empty()) {
-    torch::autograd::Node* const node = open.back();
+    const torch::autograd::Node& node = open.back();
     open.pop_back();
-    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
+    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
         leaf != nullptr && !known.contains(leaf->variable.unsafeGetTensorImpl())) {
       out.push_back(leaf->variable);
     }
-    for (const auto& edge : node->next_edges()) {
+    for (const auto& edge : node.next_edges()) {
       add(edge.function.get());
     }
   }

@@ -19,7 +19,7 @@
 namespace danling::inline v0::tape {
 
 /// Maximum size in bytes of a tensor whose content a tape may save.
-inline constexpr std::int64_t max_constant = 64 * 1024;
+inline constexpr std::int64_t max_constant = std::int64_t{64} * 1024;
 
 /// A tensor's place in its storage.
 struct Layout {
