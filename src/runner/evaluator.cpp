@@ -155,7 +155,7 @@ void TorchRunnerBase::Internals::Evaluator::evaluate_shards(detail::LoopFrame& f
 
 at::Tensor TorchRunnerBase::Internals::Evaluator::evaluate_batch(detail::LoopFrame& frame, data::BatchRef batch,
                                                                  std::int64_t samples) {
-  const auto [normalizer, tokens] = runner_.count_batch(batch);
+  const auto [normalizer, tokens] = runner_.count_batch(batch).of_samples(samples);
   frame.data_ready();
   Adapters(runner_).use_present();
   // Excludes the loader: tensors that a dataset caches here must also work in training.

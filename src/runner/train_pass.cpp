@@ -172,7 +172,7 @@ TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::trai
   if (!runner_.is_single_process_) {
     frame.begin_batch(loop_.iteration);  // a rank without a loss in this batch has no part in its log line
   }
-  const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
+  const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch).of_samples(micro_batch.samples);
   if (runner_.loss_policy_ != nullptr) [[unlikely]] {
     if (LossPolicy(runner_).passes_over(runner_.state_.train.micro_step)) {
       return pass_over(frame, micro_batch, tokens);

@@ -22,6 +22,11 @@ struct BatchCounts {
   std::optional<std::int64_t> loss_normalizer = {};
   /// For `tokens_per_s`; 0 if the batch does not count tokens.
   std::int64_t tokens = 0;
+
+  /// The same for a batch of so many samples: the loss of an empty batch is no number and has weight 0.
+  BatchCounts of_samples(std::int64_t samples) const {
+    return {samples == 0 ? loss_normalizer.value_or(0) : loss_normalizer, tokens};
+  }
 };
 
 /// Weights each micro-batch of a window by its loss normalizer (samples or valid tokens), so that the update equals

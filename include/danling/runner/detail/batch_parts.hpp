@@ -51,7 +51,7 @@ inline std::optional<std::int64_t> nested_values(const at::Tensor& target) {
 /// Loss normalizer of a batch. The first of, in DanLing's order: that of the batch or target, the number of targets
 /// that the criterion averages over, the values of a nested target, the mask of the inputs.
 template <class B>
-std::optional<std::int64_t> stated_normalizer(const B& batch, const CriterionHandle& criterion) {
+std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle& criterion) {
   std::optional<std::int64_t> found = data::loss_normalizer(batch);
   if constexpr (HasModelTarget<B> && data::detail::Named<TargetOf<B>>) {
     found = found ? found : data::loss_normalizer(danling::model_target(batch));
@@ -74,13 +74,6 @@ std::optional<std::int64_t> stated_normalizer(const B& batch, const CriterionHan
     return found || inputs == nullptr ? found : data::detail::attention_count(*inputs, /*wait=*/true);
   }
   return found;
-}
-
-/// Like stated_normalizer; 0 for an empty batch, whose loss is no number.
-template <class B>
-std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle& criterion) {
-  const std::optional<std::int64_t> stated = stated_normalizer(batch, criterion);
-  return !stated && data::batch_size(batch) == 0 ? std::optional<std::int64_t>(0) : stated;
 }
 
 /// Tokens of a batch. The first of: its `num_tokens`, the elements of nested inputs (as in DanLing), the mask of the
