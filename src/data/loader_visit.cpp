@@ -9,7 +9,7 @@
 namespace danling::inline v0::data {
 
 std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
-  detail::engine_of(engine_);
+  detail::LoaderEngine& engine = detail::engine_of(engine_);
   check<StateError>(!keep || options_.in_order || options_.shard.world_size == 1, "data.loader",
                     "expected in_order: true for a loader that returns to its position after an evaluation, got "
                     "false with ",
@@ -19,20 +19,24 @@ std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
                     "expected a loader between global batches, got one that has delivered ", part_ + 1, " of ",
                     num_shares(), " parts", detail::of_split(options_.split),
                     "; it could not return there after an evaluation: read the other parts first");
+  const bool claimed = engine.claim_source();  // before its state is read: workers of another loader may be reading it
   std::optional<State> kept = std::move(saved_position_);
   bool in_epoch = saved_in_epoch_;
-  if (keep && !kept) {
-    kept = state_dict();
-    (*kept)["global_step"] = global_step_ + missed_steps();
-    in_epoch = resumes_ || (started_ && !loaded_);  // resumes_: nothing was read since another visit
-  }
-  saved_position_.reset();
-  loaded_ = false;  // otherwise start_epoch would resume that state
   try {
+    if (keep && !kept) {
+      kept = state_dict();
+      (*kept)["global_step"] = global_step_ + missed_steps();
+      in_epoch = resumes_ || (started_ && !loaded_);  // resumes_: nothing was read since another visit
+    }
+    saved_position_.reset();
+    loaded_ = false;  // otherwise start_epoch would resume that state
     start_epoch(epoch);
   } catch (...) {
     saved_position_ = std::move(kept);
     saved_in_epoch_ = in_epoch;
+    if (claimed) {
+      engine.claim.release();
+    }
     throw;
   }
   saved_position_ = std::move(kept);
