@@ -81,6 +81,7 @@ class LoopFrame {
     }
     least_samples_ = least_samples_ == 0 ? samples : std::min(least_samples_, samples);
     most_samples_ = std::max(most_samples_, samples);
+    checked_loss_ = true;  // only the first batch, since the count of a meter may be on a device
     now_ = telemetry_.observe(samples, tokens);
   }
   /// Called instead of observe() after a shard that is not the last of the step.
@@ -121,7 +122,7 @@ class LoopFrame {
       lr_ = nullptr;
     }
   }
-  /// Warns if the first step that returns a loss has also updated its meter.
+  /// Warns if the first step of the pass has updated the meter of the loss that it returns.
   void check_loss_meter();
   void progress(std::int64_t done);
   void write_line();
