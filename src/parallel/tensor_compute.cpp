@@ -11,7 +11,8 @@
 
 namespace danling::inline v0::detail {
 
-using namespace parallel;
+using parallel::copy_to_group, parallel::gather_from_group, parallel::gather_sequence, parallel::reduce_from_group,
+    parallel::reduce_scatter_sequence, parallel::scatter_to_group;
 
 at::Tensor column_input(const at::Tensor& input, const Group& group, const ColumnLinear& options) {
   return options.sequence_parallel ? gather_sequence(input, group, options.sequence_dim) : copy_to_group(input, group);
