@@ -2,7 +2,7 @@
 
 # Seconds on two cores, for tests that take ten or more.
 set(danling_test_costs reliability=150 runner_old_cpu=130 runner_ranks=120 runner=120 distributed=110 parallel=100
-  apps=70 integration=60 launch=45 supervise=36 bench_steps=33 verify_resume_layouts=32 checkpoint=25 telemetry=25
+  apps=70 integration=60 package_components=60 launch=45 package_subdirectory=40 supervise=36 bench_steps=33 verify_resume_layouts=32 checkpoint=25 telemetry=25
   compile_errors=20 metrics=20 metrics_old_cpu=20
   formats=20 verify_resume_everything=18 verify_resume_epochs=18 verify_resume_steps=18 verify_resume_models=18
   verify_resume_processes=16 verify_resume_nested=14 optim=12 optim_old_cpu=12 optim_default=12 optim_avx2=10)

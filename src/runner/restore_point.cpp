@@ -6,7 +6,11 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/checkpoint/sharded.hpp>
 #include <danling/checkpoint/weights.hpp>
+#include <danling/config/tree.hpp>
+#include <danling/core/error.hpp>
 #include <danling/runner/base_runner.hpp>
+#include <danling/workspace/files.hpp>
+#include <danling/workspace/workspace.hpp>
 
 #include <runner/earlier_run.hpp>
 #include <runner/restorer.hpp>
@@ -52,6 +56,31 @@ std::filesystem::path checkpoint_aside(const std::filesystem::path& run, const s
 
 std::int64_t steps_of(const State& checkpoint) {
   return checkpoint.at("state").at("train").at("global_step").integer();
+}
+
+/// The differences of the lineage's last run with checkpoints from this config, for a user who changed an option and
+/// expects to continue; empty if there is no such run.
+std::string other_run(WorkspaceOptions place, const std::string& canonical) {
+  place.config_id.clear();
+  for (const FoundRun& run : find_runs(place)) {
+    const auto config = run.dir / "metadata" / "config.canonical.yaml";
+    std::error_code missing;
+    if (!std::filesystem::exists(run.dir / place.checkpoint_dir_name / "latest.pth", missing) ||
+        !std::filesystem::exists(config, missing)) {
+      continue;
+    }
+    std::string text;
+    try {
+      for (const Difference& difference :
+           find_differences(from_yaml(read_text(config), config.string()), from_yaml(canonical, "config"))) {
+        text += concat(text.empty() ? "" : "; ", difference.key, " is ", difference.first, " there and ",
+                       difference.second, " here");
+      }
+    } catch (const Error&) {  // a damaged file
+    }
+    return text.empty() ? "" : concat("auto_resume: the lineage's last run is ", run.dir.string(), ", where ", text);
+  }
+  return {};
 }
 
 }  // namespace
@@ -151,6 +180,9 @@ detail::RestorePoint BaseRunner::Internals::Restorer::find() {
     const auto& place = services.workspace.options();
     services.logger.info(concat("auto_resume: found no checkpoint of config ", runner_.config_id_, " in lineage ",
                                 quote(place.lineage), " below ", place.root, "; starts a new run"));
+    if (const std::string other = other_run(place, canonical_yaml(runner_.config())); !other.empty()) {
+      services.logger.info(other);
+    }
     const auto aside = checkpoint_aside(services.workspace.dir(), runner_.config().checkpoint.dir_name);
     if (!aside.empty()) {
       services.logger.warning(

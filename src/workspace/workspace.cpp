@@ -24,6 +24,7 @@ constexpr const char* lock_name = ".lock";
 constexpr const char* source_name = ".resuming";  // contains the path of the source, relative to the run
 constexpr const char* moving_name = ".moving";
 constexpr const char* attempts_name = "attempts";
+constexpr std::size_t config_id_size = 12;
 
 void check_name(std::string_view key, const std::string& name) {
   const bool good = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
@@ -248,6 +249,18 @@ void Workspace::require_open(std::string_view operation) const {
 
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {
   std::vector<std::pair<std::pair<std::string, fs::file_time_type>, FoundRun>> found;
+  const auto add = [&](const fs::path& dir, const std::string& code_id) {
+    std::error_code absent;
+    if (!fs::is_directory(dir, absent)) {
+      return;
+    }
+    auto written = fs::last_write_time(dir, absent);
+    const auto checkpoints = fs::last_write_time(dir / options.checkpoint_dir_name, absent);
+    if (!absent) {
+      written = std::max(written, checkpoints);
+    }
+    found.emplace_back(std::pair(last_attempt(dir), written), FoundRun{dir, code_id});
+  };
   std::error_code error;
   for (fs::directory_iterator entry(options.root, error), end; !error && entry != end; entry.increment(error)) {
     const std::string folder = entry->path().filename().string();
@@ -258,17 +271,18 @@ std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {
       continue;
     }
     // The name of a run repeats the code id, so lineage "a" does not match the runs of lineage "a-b".
-    const auto dir = entry->path() / make_run_id(code_id, options.config_id);
-    std::error_code absent;
-    if (!fs::is_directory(dir, absent)) {
+    if (!options.config_id.empty()) {
+      add(entry->path() / make_run_id(code_id, options.config_id), code_id);
       continue;
     }
-    auto written = fs::last_write_time(dir, absent);
-    const auto checkpoints = fs::last_write_time(dir / options.checkpoint_dir_name, absent);
-    if (!absent) {
-      written = std::max(written, checkpoints);
+    std::error_code unreadable;
+    for (fs::directory_iterator run(entry->path(), unreadable), last; !unreadable && run != last;
+         run.increment(unreadable)) {
+      const std::string name = run->path().filename().string();
+      if (name == make_run_id(code_id, name.substr(name.size() - std::min(name.size(), config_id_size)))) {
+        add(run->path(), code_id);
+      }
     }
-    found.emplace_back(std::pair(last_attempt(dir), written), FoundRun{dir, code_id});
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<FoundRun> out;

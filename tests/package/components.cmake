@@ -23,7 +23,7 @@ foreach(shared IN ITEMS ON OFF)
     -DCMAKE_MAKE_PROGRAM=${make_program} -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_CXX_COMPILER_LAUNCHER=${launcher}
     -DCMAKE_BUILD_TYPE=${build_type} "-DDANLING_SOURCE_DIR=${source}" "-DTorch_DIR=${torch_root}/share/cmake/Torch"
     -DDANLING_WERROR=${werror} -DBUILD_SHARED_LIBS=${shared})
-  run("${CMAKE_COMMAND}" --build "${binary}" --target small danling)
+  run("${CMAKE_COMMAND}" --build "${binary}" --parallel 1 --target small danling)
   expect_program("${binary}/small")
 
   # Neither the libraries of images nor the readers are in it.

@@ -164,6 +164,22 @@ TEST_CASE("auto_resume: without a checkpoint the log names the lineage in which 
              ContainsSubstring(" in lineage 'second' below " + config.workspace_root + "; starts a new run"));
 }
 
+TEST_CASE("auto_resume: after a change of options the log says which, and where the run with the others is",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.optim.lr = 0.25;
+  const fs::path earlier = trained(config);
+  config.optim.lr = 0.125;
+  config.auto_resume = true;
+  const fs::path run = trained(config);
+  CHECK(run != earlier);
+  const fs::path log = fs::directory_iterator(run / "logs")->path();
+  CHECK_THAT(read_file(log), ContainsSubstring("auto_resume: the lineage's last run is " + earlier.string() +
+                                               ", where optim.lr is 0.25 there and 0.125 here\n"));
+}
+
 TEST_CASE("auto_resume: names the checkpoint that a failed start moved aside, which resume takes", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

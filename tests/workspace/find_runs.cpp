@@ -40,6 +40,13 @@ TEST_CASE("find_runs: every code identity of a config, the last written first", 
   CHECK(found[1].code_id.empty());
   CHECK(found[2].code_id == "aaaaaaaa");
   CHECK(found[2].dir == dir / "experiments/lin-aaaaaaaa/aaaaaaaa-0123456789ab");
+
+  auto any_config = options_in(dir);
+  any_config.config_id.clear();
+  const auto all = danling::find_runs(any_config);
+  REQUIRE(all.size() == 4);
+  CHECK(all[0].dir == dir / "experiments/lin-aaaaaaaa/aaaaaaaa-ffffffffffff");
+  CHECK(all[1].dir == found[0].dir);
 }
 
 TEST_CASE("find_runs: the attempt that began last goes first, whatever the times of copied directories",

@@ -139,7 +139,8 @@ struct FoundRun {
   std::string code_id;
 };
 
-/// Finds the runs of a config under every code identity, the most recently started first. Compares start times in the
+/// Finds the runs of a config, or of any if `config_id` is empty, under every code identity, the most recently started
+/// first. Compares start times in the
 /// metadata, since times of directories change in copies. auto_resume uses it to continue a run after the code changed.
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options);
 
