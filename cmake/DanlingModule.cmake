@@ -29,10 +29,10 @@ endforeach()
 
 # danling_module(<name> [TORCH] [FAST <source>...] [LINK <library>...] [HEADERS <library>...] [DEFINES <definition>...]
 #   [EXCLUDE <source>...])
-# TORCH: its sources include LibTorch, and are compiled in units with those of the other such modules, since each unit
-# spends half of its time on LibTorch's headers. FAST: the sources that run in each step of a process, or for each element
-# of a file or tensor. They keep the optimization of the build type; the others get danling_rare_options. EXCLUDE: sources
-# that this build leaves out. Sources are relative to the module.
+# TORCH: its sources include LibTorch, whose headers cost each unit seconds: they share units with the other such modules.
+# FAST: the sources that run in each step of a process, or for each element of a file or tensor, and are slower without the
+# optimization of the build type. They keep it; the others get danling_rare_options. EXCLUDE: sources that this build leaves
+# out. Sources are relative to the module.
 function(danling_module name)
   if(DANLING_MODULES AND NOT name IN_LIST DANLING_MODULES)
     return()

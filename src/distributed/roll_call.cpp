@@ -15,6 +15,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/signals.hpp>
 
+#include <core/host_name.hpp>
 #include <distributed/packing.hpp>
 #include <distributed/sockets.hpp>
 #include <distributed/wire.hpp>
@@ -65,12 +66,10 @@ struct Record {
 };
 
 Record own_record(const ProcessIdentity& identity) {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
   std::random_device entropy;
   // Containers may have equal host names and process ids.
   const auto token = static_cast<std::int64_t>((std::uint64_t{entropy()} << 32) | entropy());
-  return {identity.world_size, identity.job, concat("process ", getpid(), " on ", host), token};
+  return {identity.world_size, identity.job, concat("process ", getpid(), " on ", host_name()), token};
 }
 
 class Roll {

@@ -18,6 +18,7 @@
 #include <danling/formats/file.hpp>
 #include <danling/workspace/files.hpp>
 
+#include <core/host_name.hpp>
 #include <distributed/packing.hpp>
 #include <distributed/sockets.hpp>
 
@@ -33,12 +34,6 @@ constexpr auto pause = milliseconds(5);
 constexpr auto lock_limit = milliseconds(20000);  // for operations that take milliseconds
 constexpr std::string_view life_prefix = "life-";
 constexpr std::string_view entry_prefix = "entry-";
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 /// The same for processes that can connect over loopback.
 std::string machine_name() {

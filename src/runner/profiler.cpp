@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -21,6 +20,7 @@
 #include <danling/runner/detail/named_range.hpp>
 #include <danling/workspace/files.hpp>
 
+#include <core/host_name.hpp>
 #include <core/signal_mask.hpp>
 
 namespace danling::inline v0::detail {
@@ -46,11 +46,9 @@ std::set<ActivityType> activities(bool cuda) {
 
 // Names a trace as torch.profiler.tensorboard_trace_handler does.
 std::string trace_name() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return concat(host.data(), "_", ::getpid(), ".", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
-                ".pt.trace.json");
+  return concat(detail::host_name(), "_", ::getpid(), ".",
+                std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), ".pt.trace.json");
 }
 
 std::string text_of(const std::exception& error) {

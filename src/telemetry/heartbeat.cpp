@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -19,6 +18,7 @@
 #include <danling/core/error.hpp>
 #include <danling/workspace/files.hpp>
 
+#include <core/host_name.hpp>
 #include <core/signal_mask.hpp>
 
 namespace danling::inline v0 {
@@ -26,11 +26,6 @@ namespace {
 
 constexpr auto longest_stop = std::chrono::seconds(5);
 constexpr double longest_wait = 1e7;  // seconds; longer intervals overflow the clock
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 std::string text_of_variable(const char* name) {
   const char* value = std::getenv(name);
@@ -44,7 +39,7 @@ struct Heartbeat::Shared {
   HeartbeatOptions options;
   std::shared_ptr<const LoopProgress> progress;
   pid_t pid = ::getpid();
-  std::string host = host_name();
+  std::string host = detail::host_name();
   std::filesystem::path copy;  ///< directory of the supervisor; empty without one
 
   std::mutex mutex;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <fstream>
 #include <string_view>
@@ -15,6 +14,8 @@
 
 #include <danling/core/error.hpp>
 #include <danling/workspace/files.hpp>
+
+#include <core/host_name.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -34,10 +35,7 @@ std::int64_t integer_in(const nlohmann::json& json, const char* key) {
 }  // namespace
 
 HeartbeatWatch::HeartbeatWatch(fs::path directory, std::chrono::milliseconds turn)
-    : directory_(std::move(directory)), turn_(turn) {
-  std::array<char, 256> name{};
-  host_ = ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
+    : directory_(std::move(directory)), turn_(turn), host_(detail::host_name()) {}
 
 HeartbeatWatch::Files HeartbeatWatch::files() const {
   Files out;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -19,6 +18,7 @@
 #include <danling/version.hpp>
 #include <danling/workspace/files.hpp>
 
+#include <core/host_name.hpp>
 #include <formats/utf8.hpp>
 #include <telemetry/external_run.hpp>
 #include <telemetry/wandb_log.hpp>
@@ -108,9 +108,7 @@ ProtobufWriter run_message(const WandbOptions& options, const RunInfo& run, cons
   for (const std::string& tag : options.tags) {
     put_text(out, 10, tag);
   }
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  put_text(out, 13, host.data());
+  put_text(out, 13, detail::host_name());
   out.message(17, timestamp_message(start));
   if (!options.git_commit.empty()) {
     ProtobufWriter git;

@@ -5,23 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include <danling/core/error.hpp>
 
+#include <core/host_name.hpp>
 #include <workspace/lock_text.hpp>
 
 namespace danling::inline v0 {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return host.data();
-}
 
 bool is_set(const char* variable) {
   const char* const value = std::getenv(variable);
@@ -59,7 +53,7 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
     const std::string directory = path.parent_path().string();
     const std::string pid = detail::lock_field(text, "pid");
     const std::string host = detail::lock_field(text, "host");
-    if (pid == std::to_string(getpid()) && host == host_name()) {
+    if (pid == std::to_string(getpid()) && host == detail::host_name()) {
       fail<StateError>("workspace.lock", "expected ", directory,
                        " to be free, got another runner of this process in it; close() that one first, or give one of "
                        "them another lineage or workspace_root");
@@ -86,8 +80,8 @@ bool Workspace::Lock::exists() const {
 }
 
 void Workspace::Lock::write_owner(const std::string& timestamp) {
-  const std::string text =
-      concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", host_name(), "\ntimestamp: ", timestamp, "\n");
+  const std::string text = concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", detail::host_name(),
+                                  "\ntimestamp: ", timestamp, "\n");
   int reason = ftruncate(file_, 0) == 0 ? 0 : errno;
   for (std::size_t done = 0; reason == 0 && done < text.size();) {
     const ssize_t written = pwrite(file_, text.data() + done, text.size() - done, static_cast<off_t>(done));

@@ -1,7 +1,6 @@
 // Workspace: writes metadata, results and summary.
 #include <unistd.h>
 
-#include <array>
 #include <cstdint>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +9,8 @@
 #include <danling/workspace/files.hpp>
 #include <danling/workspace/timestamp.hpp>
 #include <danling/workspace/workspace.hpp>
+
+#include <core/host_name.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -22,12 +23,6 @@ Json head(const Workspace& workspace) {
 
 std::string dump(const Json& json, int indent = 4) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string machine_name() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return host.data();
 }
 
 }  // namespace
@@ -91,7 +86,7 @@ void Workspace::write_summary(const RunSummary& summary) const {
   out["global_step"] = summary.global_step;
   out["seconds"] = summary.seconds;
   out["finished_at"] = make_utc_time();
-  out["host"] = machine_name();
+  out["host"] = detail::host_name();
   out["pid"] = static_cast<std::int64_t>(getpid());
   out["dir"] = dir_.string();
   out["checkpoint_dir"] = checkpoint_dir().string();
