@@ -28,10 +28,13 @@ float exp_of(float x) {
   return std::ldexp(p * r * r + r + 1.0F, static_cast<int>(n));
 }
 
-TEST_CASE("log_sum_exp: this CPU's vectors give the bits of single numbers in 32 columns", "[metrics]") {
+TEMPLATE_TEST_CASE("log_sum_exp: this CPU's vectors give the bits of single numbers in 32 columns", "[metrics]", float,
+                   c10::BFloat16) {
   for (const std::int64_t n : {1, 31, 32, 500, 2048, 5003}) {
-    const at::Tensor row = at::randn({n}).mul(8);
-    const float* const scores = row.const_data_ptr<float>();
+    const at::Tensor row = at::randn({n}).mul(8).to(c10::CppTypeToScalarType<TestType>::value);
+    const TestType* const given = row.const_data_ptr<TestType>();
+    const std::vector<float> single(given, given + n);
+    const float* const scores = single.data();
     const float highest = *std::max_element(scores, scores + n);
     double sum = 0.0;
     // Blocks of 2048 scores are added in float32; the last, incomplete line of columns is a block of its own.
@@ -49,7 +52,7 @@ TEST_CASE("log_sum_exp: this CPU's vectors give the bits of single numbers in 32
       add(begin, std::min(whole, begin + 2048));
     }
     add(whole, whole + 32);
-    const auto got = danling::metrics::detail::log_sum_exp(scores, n);
+    const auto got = danling::metrics::detail::log_sum_exp(given, n);
     CAPTURE(n);
     CHECK(got.highest == static_cast<double>(highest));
     CHECK(std::bit_cast<std::uint64_t>(got.rest) == std::bit_cast<std::uint64_t>(std::log(sum)));
