@@ -23,7 +23,8 @@
 #include <danling/distributed/group.hpp>
 #include <danling/runner/parallelism.hpp>
 
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <distributed/store_client.hpp>
+#include <distributed/store_server.hpp>
 
 #include "ddp_ranks.hpp"
 #include "peers.hpp"
@@ -206,19 +207,15 @@ Measured measure_link(int times) {
 }
 
 double measure_store(int clients, double seconds) {
-  c10d::TCPStoreOptions options;
-  options.isServer = true;
-  options.port = 0;
-  options.waitWorkers = false;
-  const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  auto listening = danling::detail::listen_at("127.0.0.1", 0);
+  const int port = danling::detail::port_of(listening);
+  const danling::detail::StoreServer server(std::move(listening));
   std::vector<double> rates(static_cast<std::size_t>(clients), 0.0);
   std::vector<std::thread> threads;
   for (double& rate : rates) {
     threads.emplace_back([&] {
-      c10d::TCPStoreOptions of_client;
-      of_client.port = server->getPort();
-      of_client.waitWorkers = false;
-      c10d::TCPStore client("127.0.0.1", of_client);
+      using namespace std::chrono_literals;
+      danling::detail::StoreClient client("127.0.0.1", port, Clock::now() + 30s, 30s);
       double requests = 0.0;
       const auto begin = Clock::now();
       for (; seconds_since(begin) < seconds; ++requests) {

@@ -2,23 +2,20 @@
 
 #ifdef USE_C10D_GLOO
 
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <system_error>
 
 #include <danling/core/error.hpp>
 
 #include <distributed/ancestors.hpp>
+#include <distributed/store_server.hpp>
 #include <distributed/wire.hpp>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -33,16 +30,10 @@ constexpr auto stranger_limit = std::chrono::seconds(5);
 /// leaves the last. A forked child has no serving thread and must not wait for one at exit.
 class Served {
  public:
-  ~Served() {
-    if (getpid() != owner_) {
-      for (auto& [name, place] : places_) {
-        (void)place.store.release();
-      }
-    }
-  }
+  ~Served() { forget_parent(); }
 
   struct Place {
-    StorePtr store;
+    std::unique_ptr<StoreServer> server;  ///< null for a store of another process
     std::string host;
     int port = 0;
   };
@@ -52,9 +43,22 @@ class Served {
     const auto found = getpid() == owner_ ? places_.find(name) : places_.end();
     return found == places_.end() ? nullptr : &found->second;
   }
-  void add(const std::string& name, Place place) { places_[name] = std::move(place); }
+  void add(const std::string& name, Place place) {
+    forget_parent();
+    places_[name] = std::move(place);
+  }
 
  private:
+  void forget_parent() {
+    if (getpid() != owner_) {
+      for (auto& [name, place] : places_) {
+        (void)place.server.release();
+      }
+      places_.clear();
+      owner_ = getpid();
+    }
+  }
+
   pid_t owner_ = getpid();
   std::map<std::string, Place> places_;
 };
@@ -75,36 +79,6 @@ std::string local_name(const ProcessIdentity& identity) {
   return concat(identity.launcher, " ", identity.job, " ", launcher, " restart ", identity.restart_count);
 }
 
-StorePtr connect_store(const std::string& host, int port, milliseconds timeout, int listening = -1) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(port);
-  options.isServer = listening >= 0;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  if (listening >= 0) {
-    options.masterListenFd = listening;
-  }
-  return c10::make_intrusive<c10d::TCPStore>(host, options);
-}
-
-/// Handshake of LibTorch's store client, but with a deadline: LibTorch's waits forever, and another program may not
-/// answer.
-std::string greet_store(const Socket& connected, Deadline deadline) {
-  const char* const stranger = "another program listens there";
-  const std::uint32_t question = 0x64616e6c;
-  char message[10];
-  message[0] = static_cast<char>(c10d::detail::QueryType::VALIDATE);
-  std::memcpy(message + 1, &c10d::detail::validationMagicNumber, 4);
-  message[5] = static_cast<char>(c10d::detail::QueryType::PING);
-  std::memcpy(message + 6, &question, 4);
-  std::uint32_t answer = 0;
-  if (send(connected.fd(), message, sizeof message, MSG_NOSIGNAL) != sizeof message || !wait_for(connected, deadline)) {
-    return stranger;
-  }
-  const ssize_t got = recv(connected.fd(), &answer, sizeof answer, 0);
-  return got == sizeof answer && answer == question ? "" : stranger;
-}
-
 /// Connects to the store at `host`. Rank 0 does so too if the launcher listens.
 Meeting visit(const ProcessIdentity& identity, const std::string& host, int port, milliseconds timeout,
               Deadline deadline) {
@@ -112,11 +86,8 @@ Meeting visit(const ProcessIdentity& identity, const std::string& host, int port
   out.port = port;
   out.address = concat(host, ":", port);
   try {
-    // Probes first, since LibTorch's store logs each failed attempt.
-    Reached reached = reach(host, port, deadline, greet_store);
-    out.host = reached.host;
-    out.lifeline = std::move(reached.connection);
-    out.store = connect_store(out.host, port, std::max(time_left(deadline), milliseconds(1)));
+    out.store = c10::make_intrusive<StoreClient>(host, port, deadline, timeout);
+    out.host = out.store->host();
   } catch (const std::exception& error) {
     fail<DistributedError>(connect_where, "expected rank ", identity.rank, " to reach ",
                            identity.launcher_hosts_store ? "the launcher" : "rank 0", " at ", out.address, " within ",
@@ -144,15 +115,16 @@ Meeting serve(const std::string& name, const std::string& host, int port, millis
                            ", got: ", error.code().message(), "; choose another MASTER_PORT");
   }
   out.address = concat(host, ":", out.port);
+  auto server = std::make_unique<StoreServer>(std::move(listening));
   try {
-    out.host = reach(host, out.port, deadline).host;
-    out.store = connect_store(out.host, out.port, timeout, listening.release());
+    out.store = c10::make_intrusive<StoreClient>(host, out.port, deadline, timeout);
+    out.host = out.store->host();
   } catch (const std::exception& error) {
     fail<DistributedError>(connect_where, "expected MASTER_ADDR to lead to rank 0, which listens at port ", out.port,
                            " of its machine, got at ", out.address, ": ", reason_of(error),
                            "; set MASTER_ADDR to the host of rank 0");
   }
-  served().add(name, {out.store, out.host, out.port});
+  served().add(name, {std::move(server), out.host, out.port});
   return out;
 }
 
@@ -164,8 +136,8 @@ Meeting visit_taken(const Meeting& wanted, const std::string& host) {
   out.taken = true;
   try {
     const Deadline soon = std::chrono::steady_clock::now() + stranger_limit;
-    out.host = reach(host, wanted.port, soon, greet_store).host;
-    out.store = connect_store(out.host, wanted.port, stranger_limit);
+    out.store = c10::make_intrusive<StoreClient>(host, wanted.port, soon, stranger_limit);
+    out.host = out.store->host();
     return out;
   } catch (const std::exception&) {
     fail<DistributedError>(connect_where, "expected rank 0 to listen at ", wanted.address, ", got port ", wanted.port,

@@ -11,22 +11,19 @@
 #include <danling/distributed/group.hpp>
 
 #include <distributed/sockets.hpp>
-
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <distributed/store_client.hpp>
 
 namespace danling::inline v0::detail {
 
 /// The rendezvous: a key-value store that all processes of a group share.
 struct Meeting {
-  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<StoreClient> store;
   /// Numeric address at which rank 0 listens; `address` adds the port, for messages.
   std::string host;
   std::string address;
   /// On rank 0: the name at which other processes ask for its port.
   std::optional<NamedPort> name;
   int port = 0;
-  /// On other ranks: closes when the store ends.
-  Socket lifeline;
   /// True if rank 0 found its port in use, by another rank 0 or another program.
   bool taken = false;
 

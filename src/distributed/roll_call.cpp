@@ -191,7 +191,7 @@ class Roll {
 
   /// Waits for `key`. Returns the verdict if that is the key or at the deadline, else an empty string.
   std::string await(const char* key) {
-    // Polls, since LibTorch logs a wait that times out. The interval grows with the world size.
+    // Polls, to answer for its port and to notice a signal. The interval grows with the world size.
     const milliseconds slowest = std::clamp(milliseconds(identity_.world_size), milliseconds(20), milliseconds(500));
     milliseconds pause(1);
     while (require_store(), !store_.check({key})) {
@@ -204,10 +204,9 @@ class Roll {
     return key == verdict_key ? text_of(store_.get(verdict_key)) : "";
   }
 
-  /// Checks the connection first: LibTorch would log its end with a stack trace.
   void require_store() const {
     check_no_signal();
-    if (meeting_.lifeline.open() && wait_for(meeting_.lifeline, {})) {
+    if (meeting_.store->ended()) {
       throw std::runtime_error(identity_.launcher_hosts_store ? "the launcher has ended" : "rank 0 has ended");
     }
   }

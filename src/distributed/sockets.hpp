@@ -54,7 +54,7 @@ using Greeting = std::function<std::string(const Socket& connected, Deadline dea
 
 struct Reached {
   std::string host;   ///< numeric address that answered
-  Socket connection;  ///< kept open to notice when the program there ends
+  Socket connection;  ///< does not block
 };
 
 /// Waits until a program accepts connections at `host` and `port`.

@@ -39,10 +39,6 @@ constexpr const char* end_of_store = "end";
 // After the store is lost, a collective has this time to fail with its own error, which names the cause better.
 constexpr auto lost_time = std::chrono::seconds(2);
 
-// A broken connection waits this long for the store's answer or loss: LibTorch's client symbolizes its stack before it
-// throws, which takes seconds on a busy machine.
-constexpr auto loss_time = std::chrono::seconds(20);
-
 }  // namespace
 
 bool ends_within(std::chrono::milliseconds limit, std::function<void()> action) {
@@ -337,11 +333,7 @@ std::string Watch::report(RankReport report) {
 std::string Watch::reason() {
   State& state = *state_;
   const auto collected = [&] { return state.collected || state.lost || state.closed; };
-  const auto broken = [&] {
-    const std::lock_guard<std::mutex> lock(state.mutex);
-    return state.own.kind == RankReport::Kind::failed;
-  };
-  const bool answered = state.wait_for(broken() ? loss_time : answer_time + std::chrono::seconds(1), collected);
+  const bool answered = state.wait_for(answer_time + std::chrono::seconds(1), collected);
   std::unique_lock<std::mutex> lock(state.mutex);
   if (state.collected) {
     if (state.options.serves) {

@@ -115,7 +115,8 @@ inline std::vector<std::string> run_processes(int size, const std::function<std:
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       pollfd end = {rank.out, POLLIN, 0};
-      if (left.count() <= 0 || poll(&end, 1, static_cast<int>(left.count())) == 0) {
+      // Past the deadline too, it reads what ranks behind a hung one have said.
+      if (poll(&end, 1, std::max(0, static_cast<int>(left.count()))) == 0) {
         kill(rank.pid, SIGKILL);
         rank.text = "hung";
         break;
