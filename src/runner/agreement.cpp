@@ -95,7 +95,7 @@ void BaseRunner::Internals::Agreement::stop_if_requested(bool save, const StepPa
     runner_.wait_for_checkpoints();
   }
   request.store(-signal, std::memory_order_relaxed);  // handled: the program may continue after load_checkpoint()
-  runner_.callbacks_.notify(&Callback::on_stop, StopEvent{{runner_}, signal});
+  runner_.callbacks_.notify(&Callback::on_stop, "on_stop", StopEvent{{runner_}, signal});
   const std::string reason = signal != 0 ? signal_name(signal)
                              : limit.is_set()
                                  ? concat("the time limit of ", TextTraits<Duration>::format(*limit.limit()))

@@ -110,12 +110,12 @@ std::vector<std::string> CallbackList::load_state_dict(const State& state) const
   return unknown;
 }
 
-void CallbackList::rethrow(const Entry& entry, std::string_view expected) {
+void CallbackList::rethrow(const Entry& entry, std::string_view expected, std::string_view function) {
   if (entry.own) {
     throw;
   }
   const auto fail_with = [&](std::string_view text) {
-    fail<Error>("runner.callback", "expected ", quote(entry.callback->name()), " to ", expected,
+    fail<Error>("runner.callback", "expected ", quote(entry.callback->name()), " to ", expected, function,
                 ", got an exception: ", text);
   };
   try {

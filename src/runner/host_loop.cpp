@@ -50,8 +50,9 @@ void TorchRunnerBase::Internals::HostLoop::begin(TorchRunnerBase& runner, const 
     Schedules(runner).check_host_loop();
     Checks(runner).monitors();
     began = true;
-    runner.callbacks_.notify(&Callback::on_run_begin, RunEvent{{runner}, host->splits, {}});
-    runner.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner}, runner.state_.train.epoch, loop.round});
+    runner.callbacks_.notify(&Callback::on_run_begin, "on_run_begin", RunEvent{{runner}, host->splits, {}});
+    runner.callbacks_.notify(&Callback::on_round_begin, "on_round_begin",
+                             RoundEvent{{runner}, runner.state_.train.epoch, loop.round});
     const bool resumed = loop.continuing && loop.split == split;
     const std::int64_t step = runner.state_.train.global_step;
     const auto steps = runner.steps();
@@ -171,7 +172,7 @@ const ResultHistory& TorchRunnerBase::finish_training() {
   } catch (...) {
     Internals::Training(*this).rethrow();
   }
-  callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});
+  callbacks_.notify(&Callback::on_run_end, "on_run_end", RunEvent{{*this}, host_->splits, {}});
   if (tapes_ != nullptr) {
     tapes_->log_report();
   }
@@ -198,7 +199,7 @@ void TorchRunnerBase::Internals::HostLoop::finish() {
   ended = true;
   Records(runner_).append(runner_.state_.train.global_step, row);
   Checks(runner_).evaluations_of_host();
-  runner_.callbacks_.notify(&Callback::on_round_end, RoundEvent{{runner_}, epoch, row});
+  runner_.callbacks_.notify(&Callback::on_round_end, "on_round_end", RoundEvent{{runner_}, epoch, row});
   Averages(runner_).end();
   Averages(runner_).estimate_statistics();
 }

@@ -68,7 +68,7 @@ void LoopFrame::start(std::int64_t done) {
   logged_ = at_boundary(done) ? done : -1;  // before a stop
   runner_.logger().debug(concat("split ", quote(split_), ": begins a pass at batch ", done,
                                 total_ > 0 ? concat(" of ", total_) : std::string()));
-  send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
+  send_split(/*begins=*/true, Result());
   telemetry_.start();
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
@@ -80,11 +80,17 @@ void LoopFrame::resume() {
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
 
-void LoopFrame::send_split(void (Callback::*training)(const SplitEvent&),
-                           void (Callback::*evaluating)(const SplitEvent&), const Result& result) const {
+void LoopFrame::send_split(bool begins, const Result& result) const {
   const RunnerMode mode = runner_.mode();
-  runner_.callbacks_.notify(mode == RunnerMode::train ? training : evaluating,
-                            SplitEvent{{runner_}, split_, mode, done_, total_, result});
+  const SplitEvent event{{runner_}, split_, mode, done_, total_, result};
+  const CallbackList& callbacks = runner_.callbacks_;
+  if (mode == RunnerMode::train) {
+    begins ? callbacks.notify(&Callback::on_train_begin, "on_train_begin", event)
+           : callbacks.notify(&Callback::on_train_end, "on_train_end", event);
+  } else {
+    begins ? callbacks.notify(&Callback::on_evaluate_begin, "on_evaluate_begin", event)
+           : callbacks.notify(&Callback::on_evaluate_end, "on_evaluate_end", event);
+  }
 }
 
 void LoopFrame::add_rate(const Learner& learner, std::int64_t times) {
@@ -150,7 +156,7 @@ void LoopFrame::write_synchronized() {
   TorchRunnerBase::Internals::Checks(runner_).numbers(*this, averages);
   const Result rates = telemetry(counts_of_all_ ? *counts_of_all_ : counts(/*whole=*/false));
   counts_of_all_.reset();
-  runner_.callbacks_.notify(&Callback::on_log,
+  runner_.callbacks_.notify(&Callback::on_log, "on_log",
                             LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
 }
 
@@ -274,9 +280,9 @@ Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
   if (const std::string report = times.report(); !report.empty() && runner_.mode() == RunnerMode::train) {
     runner_.logger().info(concat(split_, ": ", report));
   }
-  runner_.callbacks_.notify(&Callback::on_log,
+  runner_.callbacks_.notify(&Callback::on_log, "on_log",
                             LogEvent{{runner_}, split_, runner_.mode(), std::nullopt, result, result, rates});
-  send_split(&Callback::on_train_end, &Callback::on_evaluate_end, result);
+  send_split(/*begins=*/false, result);
   return result;
 }
 

@@ -127,8 +127,7 @@ class LoopFrame {
   void progress(std::int64_t done);
   void write_line();
   void write_synchronized();
-  void send_split(void (Callback::*training)(const SplitEvent&), void (Callback::*evaluating)(const SplitEvent&),
-                  const Result& result) const;
+  void send_split(bool begins, const Result& result) const;
   /// Counts since the last line, or of the whole pass, with the current memory.
   LoopCounts counts(bool whole);
   /// The numbers of a line that differ between runs with the same results.

@@ -211,7 +211,7 @@ void BaseRunner::Internals::Records::append(std::int64_t index, const Result& re
                ", which has [", join(names), "]: no best checkpoint is kept; set score_name",
                is_list ? concat(" to a number of this list, as ", quote(name + ".0")) : did_you_mean(name, names)));
   }
-  runner_.callbacks_.notify(&Callback::on_result, ResultEvent{{runner_}, index, result, runner_.results_});
+  runner_.callbacks_.notify(&Callback::on_result, "on_result", ResultEvent{{runner_}, index, result, runner_.results_});
 }
 
 void BaseRunner::Internals::Records::retry_writes(bool again) {

@@ -245,7 +245,7 @@ void BaseRunner::Internals::Restorer::restore(const State& original, const std::
   if (handled < 0) {  // clears a handled stop; a new request remains
     runner_.requests_.stop.compare_exchange_strong(handled, 0);
   }
-  runner_.callbacks_.notify(&Callback::on_restore, RestoreEvent{{runner_}, path});
+  runner_.callbacks_.notify(&Callback::on_restore, "on_restore", RestoreEvent{{runner_}, path});
 }
 
 void BaseRunner::Internals::Restorer::rewind(const State& own) {

@@ -34,7 +34,8 @@ void TorchRunnerBase::Internals::Rounds::run() {
       loop_.round = Result();
       loop_.evaluated.clear();
     }
-    runner_.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner_}, train_.epoch, loop_.round});
+    runner_.callbacks_.notify(&Callback::on_round_begin, "on_round_begin",
+                              RoundEvent{{runner_}, train_.epoch, loop_.round});
     if (!train()) {
       break;
     }
@@ -154,7 +155,7 @@ void TorchRunnerBase::Internals::Rounds::end_round(bool evaluated) {
     loop_.evaluated.clear();
     Records(runner_).append(by_steps_ ? train_.global_step : epoch, round);
   }
-  runner_.callbacks_.notify(&Callback::on_round_end, RoundEvent{{runner_}, epoch, round});
+  runner_.callbacks_.notify(&Callback::on_round_end, "on_round_end", RoundEvent{{runner_}, epoch, round});
   Agreement(runner_).agree();
   if (evaluated && is_unfinished()) {
     runner_.save_checkpoint();  // on the interval, or when the score is the best so far

@@ -64,7 +64,7 @@ bool BaseRunner::Internals::Saver::save(const detail::SaveCall& call) {
       services.exported_weights = weights_name();
       export_files();
     }
-    runner_.callbacks_.notify(&Callback::on_save,
+    runner_.callbacks_.notify(&Callback::on_save, "on_save",
                               SaveEvent{{runner_}, call.name, call.last_step, call.save_best && request.is_best});
   }
   return taken;

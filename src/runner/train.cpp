@@ -87,9 +87,9 @@ const ResultHistory& TorchRunnerBase::train(const std::vector<std::string>& requ
     Internals::Schedules(*this).check_evaluations();
     began = true;
     const Internals::WatchedLoop watched(*this);
-    callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
+    callbacks_.notify(&Callback::on_run_begin, "on_run_begin", RunEvent{{*this}, splits.train, splits.evaluate});
     run_rounds(splits);
-    callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
+    callbacks_.notify(&Callback::on_run_end, "on_run_end", RunEvent{{*this}, splits.train, splits.evaluate});
   } catch (...) {
     training.rethrow(began);
   }
@@ -242,7 +242,7 @@ void TorchRunnerBase::Internals::Training::rethrow(bool began) {
 
 void TorchRunnerBase::Internals::Training::notify(const std::exception& error) {
   try {
-    runner_.callbacks_.notify(&Callback::on_exception, ExceptionEvent{{runner_}, error});
+    runner_.callbacks_.notify(&Callback::on_exception, "on_exception", ExceptionEvent{{runner_}, error});
   } catch (const std::exception& another) {
     runner_.logger().warning(another.what());  // the first error is thrown
   }

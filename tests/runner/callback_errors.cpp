@@ -14,7 +14,7 @@ TEST_CASE("Callback: the error of a callback that throws has its name", "[runner
   TinyRunner runner(config);
   runner.add(Thrower());
   CHECK(error_of<dl::Error>([&] { runner.train(); }) ==
-        "[runner.callback] expected 'Thrower' to return, got an exception: no room");
+        "[runner.callback] expected 'Thrower' to return from on_round_end, got an exception: no room");
 }
 
 TEST_CASE("Callback: an exception in on_stop does not prevent the save", "[runner]") {
@@ -29,7 +29,7 @@ TEST_CASE("Callback: an exception in on_stop does not prevent the save", "[runne
   runner.add(Throwing());
   stop_before(runner, 3);
   CHECK(error_of<dl::Error>([&] { runner.train(); }) ==
-        "[runner.callback] expected 'throwing' to return, got an exception: bad stop");
+        "[runner.callback] expected 'throwing' to return from on_stop, got an exception: bad stop");
   CHECK(step_of(runner.workspace().checkpoint_dir() / "latest.pth") == 4);
 }
 

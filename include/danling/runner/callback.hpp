@@ -118,7 +118,7 @@ struct ExceptionEvent : Event {
 /// Base class of callbacks. Derive, mark overrides with `override` (so that a misspelt name does not compile), and call
 /// `runner.add(...)`. The training thread calls the functions on every rank: first the library's callbacks (records,
 /// console, early stopping), then the program's in the order of add(). Do not step the optimizer, zero gradients or
-/// change counters. An exception ends the run; its message names the callback.
+/// change counters. An exception ends the run; its message names the callback and the function.
 class Callback {
  public:
   virtual ~Callback();
@@ -205,14 +205,16 @@ class CallbackList {
   bool has_step_listeners() const { return !step_listeners_.empty(); }
   bool has_gradient_listeners() const { return !gradient_listeners_.empty(); }
 
-  /// Calls `function` of each callback with the event.
+  /// Calls `function` of each callback with the event; `name` is its name, for errors.
   template <class E>
-  void notify(void (Callback::*function)(const E&), const E& event) const {
-    notify_those(all_, function, event);  // a callback may add another
+  void notify(void (Callback::*function)(const E&), std::string_view name, const E& event) const {
+    notify_those(all_, function, name, event);  // a callback may add another
   }
-  void notify_step(const StepEvent& event) const { notify_those(step_listeners_, &Callback::on_step, event); }
+  void notify_step(const StepEvent& event) const {
+    notify_those(step_listeners_, &Callback::on_step, "on_step", event);
+  }
   void notify_gradients(const GradientsEvent& event) const {
-    notify_those(gradient_listeners_, &Callback::on_gradients, event);
+    notify_those(gradient_listeners_, &Callback::on_gradients, "on_gradients", event);
   }
 
   /// {name: state} of callbacks that have a state.
@@ -229,21 +231,22 @@ class CallbackList {
   void insert(const Entry& entry, detail::Listens listens);
 
   template <class F>
-  static void guarded(const Entry& entry, const F& call, std::string_view expected = "return") {
+  static void guarded(const Entry& entry, const F& call, std::string_view expected, std::string_view function = "") {
     try {
       call();
     } catch (...) {
-      rethrow(entry, expected);
+      rethrow(entry, expected, function);
     }
   }
-  /// Rethrows an exception of the program's callback as an Error that names the callback.
-  [[noreturn]] static void rethrow(const Entry& entry, std::string_view expected);
+  /// Rethrows an exception of the program's callback as an Error that names the callback and its function.
+  [[noreturn]] static void rethrow(const Entry& entry, std::string_view expected, std::string_view function);
 
   template <class E>
-  static void notify_those(const std::vector<Entry>& list, void (Callback::*function)(const E&), const E& event) {
+  static void notify_those(const std::vector<Entry>& list, void (Callback::*function)(const E&), std::string_view name,
+                           const E& event) {
     for (std::size_t i = 0; i < list.size();) {
       const Entry entry = list[i];  // NOLINT(performance-unnecessary-copy-initialization): the call may change the list
-      guarded(entry, [&] { ((*entry.callback).*function)(event); });
+      guarded(entry, [&] { ((*entry.callback).*function)(event); }, "return from ", name);
       i += i < list.size() && list[i].callback != entry.callback ? 0 : 1;  // the callback may have left the list
     }
   }
