@@ -9,7 +9,7 @@ set(danling_test_costs reliability=150 runner_old_cpu=130 runner_ranks=120 runne
 
 # Tests that mostly wait, for timeouts and for processes that they start. The others count as two jobs: with the jobs of
 # run_ctest in ./dev, ctest runs a computing test on each core and a waiting one beside them.
-set(danling_waiting_tests distributed parallel runner_ranks launch supervise reliability verify_resume_layouts
+set(danling_waiting_tests distributed parallel runner runner_ranks launch supervise reliability verify_resume_layouts
   verify_resume_processes)
 
 # danling_test_costs(): sets the costs of the tests in this directory. Call it after adding all tests.
