@@ -169,9 +169,11 @@ Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& opt
          .server = identity.launcher_hosts_store ? concat("the launcher's store at ", meeting.address) : "rank 0"});
     return connection;
   } catch (const std::exception& error) {
-    fail<DistributedError>("group.connect", "expected rank ", identity.rank, " of ", identity.world_size, " at ",
-                           meeting.address, " to connect to the others from ", host, ", got: ", reason_of(error),
-                           "; set GroupOptions.host to the address by which the others reach this machine");
+    fail<DistributedError>(
+        "group.connect", "expected rank ", identity.rank, " of ", identity.world_size, " at ", meeting.address,
+        " to connect to the others from ", host, ", got: ", reason_of(error),
+        "; see the logs of the others; if they run, set GroupOptions.host to the address by which they reach this "
+        "machine");
   }
 }
 

@@ -4,10 +4,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <system_error>
+#include <thread>
 
 #include <danling/core/error.hpp>
 
@@ -25,6 +27,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 // Timeout for the answer of an unknown program at the port of rank 0.
 constexpr auto stranger_limit = std::chrono::seconds(5);
+// Time for which a port that a connection had may stay taken: Linux keeps it for 60 s.
+constexpr auto time_wait_limit = std::chrono::seconds(70);
 
 /// The stores that this process serves for all its groups: other processes may join the next group before this one
 /// leaves the last. A forked child has no serving thread and must not wait for one at exit.
@@ -115,7 +119,12 @@ Meeting serve(const std::string& name, const std::string& host, int port, millis
                            ", got: ", error.code().message(), "; choose another MASTER_PORT");
   }
   out.address = concat(host, ":", out.port);
-  auto server = std::make_unique<StoreServer>(std::move(listening));
+  std::unique_ptr<StoreServer> server;
+  try {
+    server = std::make_unique<StoreServer>(std::move(listening));
+  } catch (const std::exception& error) {
+    fail<DistributedError>(connect_where, "expected rank 0 to serve at ", out.address, ", got: ", error.what());
+  }
   try {
     out.store = c10::make_intrusive<StoreClient>(host, out.port, deadline, timeout);
     out.host = out.store->host();
@@ -126,6 +135,17 @@ Meeting serve(const std::string& name, const std::string& host, int port, millis
   }
   served().add(name, {std::move(server), out.host, out.port});
   return out;
+}
+
+/// Returns true if a program accepts connections there. If none does, a connection that has ended holds the port: the
+/// system may give any port to a connection, and keeps it for a minute.
+bool listens(const std::string& host, int port) {
+  try {
+    reach(host, port, std::chrono::steady_clock::now() + milliseconds(200));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 /// Connects to the program that holds rank 0's port. @throws DistributedError unless it is a store.
@@ -200,8 +220,18 @@ Meeting open_meeting(const ProcessIdentity& identity, milliseconds timeout, Dead
   if (identity.rank != 0 || identity.launcher_hosts_store) {
     return visit(identity, identity.master_address, identity.master_port, timeout, deadline);
   }
-  Meeting out = serve(name, identity.master_address, identity.master_port, timeout, deadline);
-  return out.taken ? visit_taken(out, identity.master_address) : std::move(out);
+  const Deadline free_by = std::min(deadline, std::chrono::steady_clock::now() + time_wait_limit);
+  for (;;) {
+    Meeting out = serve(name, identity.master_address, identity.master_port, timeout, deadline);
+    if (!out.taken) {
+      return out;
+    }
+    if (std::chrono::steady_clock::now() >= free_by || listens(identity.master_address, out.port)) {
+      return visit_taken(out, identity.master_address);
+    }
+    check_no_signal();
+    std::this_thread::sleep_for(milliseconds(100));
+  }
 }
 
 }  // namespace danling::inline v0::detail

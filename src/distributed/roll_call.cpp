@@ -33,6 +33,8 @@ constexpr const char* heard_key = "heard";
 constexpr const char* complete = "complete";
 // Time for which rank 0 serves other ranks after an error, so that they read it too.
 constexpr auto farewell = std::chrono::seconds(5);
+// Time after the deadline in which a store may answer: a busy machine.
+constexpr auto answer_grace = std::chrono::seconds(2);
 
 std::string here_key(int rank) { return "here/" + std::to_string(rank); }
 std::string rank_key(int rank) { return "rank/" + std::to_string(rank); }
@@ -271,11 +273,14 @@ class Roll {
 
 void wait_for_all_ranks(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
                         milliseconds timeout, Deadline deadline) {
+  meeting.store->answer_by(deadline + answer_grace);
   Roll(store, meeting, identity, timeout, deadline).call();
+  meeting.store->answer_by(std::nullopt);
 }
 
 void report_failed_rank(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
                         std::string_view reason, milliseconds timeout, Deadline deadline) {
+  meeting.store->answer_by(deadline + answer_grace);
   Roll(store, meeting, identity, timeout, deadline).decline(reason);
 }
 

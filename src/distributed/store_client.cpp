@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 
@@ -14,6 +15,7 @@
 #include <danling/core/format.hpp>
 
 #include <distributed/store_protocol.hpp>
+#include <distributed/watch.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -23,6 +25,7 @@ using std::chrono::milliseconds;
 constexpr std::uint32_t greeting = 0x64616e6c;
 // For a clone: the store has answered before.
 constexpr auto clone_limit = std::chrono::seconds(5);
+constexpr const char* no_answer = "the store does not answer";
 
 [[noreturn]] void throw_ended(int error = 0) {
   throw std::runtime_error(error == 0 ? "the store has ended"
@@ -45,16 +48,15 @@ bool wait_until(const Socket& socket, short event, std::optional<Deadline> deadl
 
 /// Asks for an echo: another program may listen there, and not answer.
 std::string greet_store(const Socket& connected, Deadline deadline) {
-  const std::string stranger = "another program listens there";
   const auto request = StoreRequest(StoreQuery::VALIDATE).number(store_magic).number(StoreQuery::PING).number(greeting);
   const std::string_view bytes = request.bytes();
   const bool sent = ::send(connected.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
   std::uint32_t answer = 0;
-  if (!sent || !wait_until(connected, POLLIN, deadline)) {
-    return stranger;
+  if (sent && !wait_until(connected, POLLIN, deadline)) {
+    return "what listens there does not answer: another program, or a rank 0 that is stopped or may open no more files";
   }
   const ssize_t got = recv(connected.fd(), &answer, sizeof answer, 0);
-  return got == sizeof answer && answer == greeting ? "" : stranger;
+  return got == sizeof answer && answer == greeting ? "" : "another program listens there";
 }
 
 }  // namespace
@@ -76,17 +78,33 @@ bool StoreClient::ended() {
 }
 
 c10::intrusive_ptr<c10d::Store> StoreClient::clone() {
-  return c10::make_intrusive<StoreClient>(host_, port_, std::chrono::steady_clock::now() + clone_limit, timeout_);
+  auto out = c10::make_intrusive<StoreClient>(host_, port_, std::chrono::steady_clock::now() + clone_limit, timeout_);
+  out->patient_ = true;
+  return out;
+}
+
+void StoreClient::await(short event) {
+  if (!wait_until(connection_, event, due_)) {
+    connection_ = Socket();  // a late answer would be taken for that of the next request
+    throw std::runtime_error(no_answer);
+  }
 }
 
 void StoreClient::send(const StoreRequest& request) {
+  if (!connection_.open()) {
+    throw std::runtime_error(no_answer);
+  }
+  due_ = answer_by_;
+  if (!answer_by_ && !patient_ && timeout_ != kNoTimeout) {
+    due_ = std::chrono::steady_clock::now() + std::min<milliseconds>(timeout_, longest_timeout);
+  }
   std::string_view left = request.bytes();
   while (!left.empty()) {
     const ssize_t sent = ::send(connection_.fd(), left.data(), left.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       left.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_until(connection_, POLLOUT, std::nullopt);
+      await(POLLOUT);
     } else if (errno != EINTR) {
       throw_ended(errno);
     }
@@ -103,7 +121,7 @@ void StoreClient::receive(void* to, std::size_t size) {
     } else if (got == 0) {
       throw_ended();
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_until(connection_, POLLIN, std::nullopt);
+      await(POLLIN);
     } else if (errno != EINTR) {
       throw_ended(errno);
     }
@@ -174,7 +192,7 @@ void StoreClient::wait(const std::vector<std::string>& keys, const milliseconds&
 void StoreClient::wait_locked(const std::vector<std::string>& keys, milliseconds timeout) {
   std::optional<Deadline> deadline;
   if (timeout != kNoTimeout) {
-    deadline = std::chrono::steady_clock::now() + timeout;
+    deadline = std::chrono::steady_clock::now() + std::min<milliseconds>(timeout, longest_timeout);
   }
   send(StoreRequest(StoreQuery::WAIT).texts(keys));
   if (wait_until(connection_, POLLIN, deadline)) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,8 @@ class StoreRequest;
 /// Speaks the protocol of LibTorch's TCPStore, to a `StoreServer` or to the store of a launcher (torchrun). LibTorch's
 /// own client asks a name server for the name of each address that it connects to (10 s if none answers), and logs a
 /// stack trace when the store ends. Thread safe; a request blocks the others, a wait too: clone for another thread.
-/// Every function throws `std::runtime_error` when the store has ended.
+/// Every function throws `std::runtime_error` when the store has ended, or has not answered within the timeout; it is
+/// of no use after that.
 class StoreClient : public c10d::Store {
  public:
   /// Connects. @throws std::runtime_error with a reason at the deadline.
@@ -30,7 +32,10 @@ class StoreClient : public c10d::Store {
   /// Returns true if the store has closed the connection; does not wait.
   bool ended();
 
-  /// Connects again, within five seconds. @throws std::runtime_error
+  /// Sets a limit for all further answers, or with nullopt again the timeout for each.
+  void answer_by(std::optional<Deadline> deadline) { answer_by_ = deadline; }
+  /// Connects again, within five seconds. The clone is for a thread of its own, and waits for answers without a limit.
+  /// @throws std::runtime_error
   c10::intrusive_ptr<c10d::Store> clone() override;
 
   using c10d::Store::compareSet;
@@ -55,8 +60,10 @@ class StoreClient : public c10d::Store {
   bool hasExtendedApi() const override { return true; }
 
  private:
+  /// Sends a request whose answer is due within the timeout.
   void send(const StoreRequest& request);
   void receive(void* to, std::size_t size);
+  void await(short event);
   template <class Number>
   Number receive_number();
   std::vector<std::uint8_t> receive_bytes();
@@ -65,7 +72,10 @@ class StoreClient : public c10d::Store {
   std::string host_;
   int port_;
   Socket connection_;
-  std::mutex mutex_;  ///< held from a request to the end of its answer
+  std::optional<Deadline> answer_by_;
+  std::optional<Deadline> due_;  ///< of the current request
+  bool patient_ = false;         ///< without a limit for answers
+  std::mutex mutex_;             ///< held from a request to the end of its answer
 };
 
 }  // namespace danling::inline v0::detail

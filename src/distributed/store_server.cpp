@@ -25,6 +25,8 @@ namespace {
 
 // Pause after a connection could not be accepted, for want of file descriptors: it stays in the queue.
 constexpr auto accept_pause = std::chrono::milliseconds(20);
+// Time for a client's first request: strangers that say nothing would use up the file descriptors.
+constexpr auto greeting_limit = std::chrono::seconds(10);
 
 /// A connection of a client.
 struct Visitor {
@@ -32,39 +34,38 @@ struct Visitor {
 
   Socket socket;
   std::string in;                    ///< bytes that are not read yet
-  std::string out;                   ///< bytes that are not sent yet
+  std::string out;                   ///< answers
+  std::size_t sent = 0;              ///< of them
   std::vector<std::string> awaited;  ///< keys of a wait that did not exist when it began
   std::size_t missing = 0;           ///< of these, how many do not exist yet
   bool valid = false;                ///< it has said that it speaks this protocol
+  Deadline valid_by = std::chrono::steady_clock::now() + greeting_limit;
 };
 
-/// Receives what has arrived. @return false if the connection has ended
+/// Receives a part of what has arrived: other clients wait meanwhile. @return false if the connection has ended
 bool receive(Visitor& visitor) {
   std::array<char, 65536> block;
-  for (;;) {
-    const ssize_t got = read(visitor.socket.fd(), block.data(), block.size());
-    if (got > 0) {
-      visitor.in.append(block.data(), static_cast<std::size_t>(got));
-      if (static_cast<std::size_t>(got) < block.size()) {
-        return true;
-      }
-    } else if (got == 0 || errno != EINTR) {
-      return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-    }
+  const ssize_t got = read(visitor.socket.fd(), block.data(), block.size());
+  if (got > 0) {
+    visitor.in.append(block.data(), static_cast<std::size_t>(got));
   }
+  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
 }
 
-/// Sends as much as the connection takes; the thread blocks SIGPIPE. @return false if it has ended
+/// Sends a part of the answers; the thread blocks SIGPIPE. @return false if the connection has ended
 bool send_answers(Visitor& visitor) {
-  while (!visitor.out.empty()) {
-    const ssize_t sent = write(visitor.socket.fd(), visitor.out.data(), visitor.out.size());
-    if (sent >= 0) {
-      visitor.out.erase(0, static_cast<std::size_t>(sent));
-    } else if (errno != EINTR) {
-      return errno == EAGAIN || errno == EWOULDBLOCK;
+  if (visitor.out.empty()) {
+    return true;
+  }
+  const ssize_t got = write(visitor.socket.fd(), visitor.out.data() + visitor.sent, visitor.out.size() - visitor.sent);
+  if (got >= 0) {
+    visitor.sent += static_cast<std::size_t>(got);
+    if (visitor.sent == visitor.out.size()) {
+      visitor.out.clear();
+      visitor.sent = 0;
     }
   }
-  return true;
+  return got >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
 }  // namespace
@@ -87,19 +88,25 @@ class StoreServer::Loop {
     std::vector<pollfd> ready;
     for (;;) {
       ready = {{stop_read_.fd(), POLLIN, 0}, {listening_.fd(), POLLIN, 0}};
+      bool all_valid = true;
       for (const Visitor& visitor : visitors_) {
+        all_valid = all_valid && visitor.valid;
         ready.push_back({visitor.socket.fd(), static_cast<short>(visitor.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
       }
-      if (poll(ready.data(), ready.size(), -1) < 0) {
+      const int found = poll(ready.data(), ready.size(), all_valid ? -1 : 1000);
+      if (found < 0 && errno == EINTR) {
         continue;
       }
-      if (ready[0].revents != 0) {
+      if (found < 0 || ready[0].revents != 0) {  // the former if the program has lowered its limit of open files
+        visitors_.clear();
+        listening_ = Socket();
         return;
       }
+      const auto now = std::chrono::steady_clock::now();
       auto state = ready.begin() + 2;
       for (auto visitor = visitors_.begin(); visitor != visitors_.end(); ++state) {
         const auto current = visitor++;
-        if (state->revents != 0 && !serve(*current)) {
+        if ((state->revents != 0 && !serve(*current)) || (!current->valid && current->valid_by < now)) {
           forget_wait(*current);
           visitors_.erase(current);
         }
@@ -128,8 +135,9 @@ class StoreServer::Loop {
 
   /// Answers what a visitor has asked. @return false if the connection has ended, or is a stranger's
   bool serve(Visitor& visitor) {
-    const bool open = receive(visitor);
+    bool open = false;
     try {
+      open = receive(visitor);
       std::size_t answered = 0;
       for (;;) {
         StoreReader reader(std::string_view(visitor.in).substr(answered));
@@ -139,7 +147,7 @@ class StoreServer::Loop {
         answered += reader.position();
       }
       visitor.in.erase(0, answered);
-    } catch (const std::exception&) {  // not a request of this protocol
+    } catch (const std::exception&) {  // not a request of this protocol, or one without memory for it
       return false;
     }
     return open && send_answers(visitor);
@@ -182,6 +190,9 @@ class StoreServer::Loop {
     for (const std::string& key : visitor.awaited) {
       if (const auto waiting = waiting_.find(key); waiting != waiting_.end()) {
         std::erase(waiting->second, &visitor);
+        if (waiting->second.empty()) {
+          waiting_.erase(waiting);
+        }
       }
     }
     visitor.awaited.clear();
@@ -249,7 +260,8 @@ bool StoreServer::Loop::answer(Visitor& visitor, StoreReader& reader) {
       const auto more = reader.number<std::int64_t>();
       if (reader.complete()) {
         const std::string before(value_of(key));
-        const std::int64_t sum = (before.empty() ? 0 : std::stoll(before)) + more;
+        const auto old = static_cast<std::uint64_t>(before.empty() ? 0 : std::stoll(before));
+        const auto sum = static_cast<std::int64_t>(old + static_cast<std::uint64_t>(more));  // wraps
         put(key, std::to_string(sum));
         reply.number(sum);
       }

@@ -20,10 +20,10 @@ class Store;
 
 namespace danling::inline v0::detail {
 
-/// The store's clients count milliseconds in 32 bits.
+/// poll() counts milliseconds in 32 bits.
 constexpr auto longest_timeout = std::chrono::hours(24 * 20);
 // Limits of the time after a failure. A failing collective ends at most 9 s after its timeout: 1 s more than the first
-// two. After a broken connection to a rank 0 that hangs, it ends after 20 s (watch.cpp).
+// two.
 constexpr auto answer_time = std::chrono::seconds(3);   ///< for reports of other ranks
 constexpr auto reading_time = std::chrono::seconds(5);  ///< for other ranks to read the store of an ending rank 0
 constexpr auto teardown_time = std::chrono::seconds(2);

@@ -1,5 +1,7 @@
 // How processes meet, and what each says when they do not: one line, and nothing on stderr.
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -274,8 +276,68 @@ TEST_CASE("Group: a port that another program uses is named by rank 0", "[distri
   CHECK(texts[0] == concat("[group.connect] expected rank 0 to listen at 127.0.0.1:", port, ", got port ", port,
                            " in use by another program; end that program, or choose another MASTER_PORT"));
   CHECK(texts[1] == concat("[group.connect] expected rank 1 to reach rank 0 at 127.0.0.1:", port,
-                           " within 2 s, got: another program listens there; see whether rank 0 runs, and "
-                           "MASTER_ADDR and MASTER_PORT"));
+                           " within 2 s, got: what listens there does not answer: another program, or a rank 0 that is "
+                           "stopped or may open no more files; see whether rank 0 runs, and MASTER_ADDR and "
+                           "MASTER_PORT"));
+}
+
+TEST_CASE("Group: rank 0 takes a port that a connection has just had, as soon as it is free", "[distributed]") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const danling::detail::Socket listening = danling::detail::listen_at("127.0.0.1", 0);
+  const auto texts = run_processes(3, [&](int process) -> std::string {
+    int port = 0;
+    if (process < 2) {
+      danling_test::expect(read(ends[0], &port, sizeof port) == sizeof port, "a port");
+      return joining(identity_of_rank(process, 2, port), 60s);
+    }
+    const danling::detail::Socket connected(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    danling_test::expect(bind(connected.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "a port");
+    port = danling::detail::port_of(connected);
+    address.sin_port = htons(static_cast<std::uint16_t>(danling::detail::port_of(listening)));
+    danling_test::expect(connect(connected.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+                         "a connection");
+    for (int rank = 0; rank < 2; ++rank) {
+      danling_test::expect(write(ends[1], &port, sizeof port) == sizeof port, "a pipe");
+    }
+    std::this_thread::sleep_for(1s);
+    const linger at_once = {1, 0};  // the system keeps the port of other connections for a minute
+    setsockopt(connected.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    return "joined";
+  });
+  close(ends[0]);
+  close(ends[1]);
+  danling_test::check_ranks(texts, "joined");
+}
+
+TEST_CASE("Group: a rank 0 that is stopped while the others wait ends them at the timeout", "[distributed]") {
+  const int port = free_port();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const auto texts = run_processes(2, [&](int rank) {
+    pid_t process = getpid();
+    if (rank == 0) {
+      danling_test::expect(write(ends[1], &process, sizeof process) == sizeof process, "a pipe");
+      return joining(identity_of_rank(0, 3, port), 60s);
+    }
+    danling_test::expect(read(ends[0], &process, sizeof process) == sizeof process, "the process of rank 0");
+    std::thread stopper([process] {
+      std::this_thread::sleep_for(1s);
+      kill(process, SIGSTOP);
+    });
+    std::string text = joining(identity_of_rank(1, 3, port), 4s);
+    stopper.join();
+    kill(process, SIGKILL);
+    return text;
+  });
+  close(ends[0]);
+  close(ends[1]);
+  CHECK(texts[0] == "ended by 9");
+  CHECK_THAT(texts[1], StartsWith("[group.connect] expected "));
+  CHECK_THAT(texts[1], ContainsSubstring(" does not answer"));
 }
 
 TEST_CASE("Group: an address that is no host's is an error", "[distributed]") {

@@ -6,6 +6,7 @@
 #include <resolv.h>
 #include <sys/socket.h>
 
+#include <limits>
 #include <thread>
 
 #include <danling/core/error.hpp>
@@ -75,6 +76,7 @@ std::string conversation(c10d::Store& store, c10d::Store& other) {
   note(store.check({"a", "none"}));
   note(store.add("count", 5));
   note(store.add("count", -7));
+  note(store.add("edge", std::numeric_limits<std::int64_t>::max()) > 0);
   note(text(store.get("count")));
   note(text(store.compareSet("first", bytes(""), bytes("mine"))));
   note(text(other.compareSet("first", bytes(""), bytes("theirs"))));
@@ -107,7 +109,7 @@ std::string conversation(c10d::Store& store, c10d::Store& other) {
 
 TEST_CASE("Store: client and server answer as LibTorch's, with LibTorch's at the other end too", "[distributed]") {
   const std::string expected =
-      "1 3 0 true false 5 -2 -2 mine mine theirs old false abcd one  abcd true false 0 true true 2";
+      "1 3 0 true false 5 -2 true -2 mine mine theirs old false abcd one  abcd true false 0 true true 2";
   const int torch_port = danling_test::free_port();
   const StorePtr torch_server = torch_client(torch_port, true);
   CHECK(conversation(*torch_server, *torch_client(torch_port, false)) == expected);
@@ -243,6 +245,14 @@ TEST_CASE("Store: requests arrive in any pieces; strangers and damaged requests 
         "|closed");
   CHECK(text(client->get("a")) == "value");
   CHECK(text(place.client()->get("word")) == "word");
+}
+
+TEST_CASE("Store: a connection that says nothing is closed, those of clients stay", "[distributed]") {
+  const Place place;
+  const auto client = place.client();
+  CHECK(raw_answer(place.port, "", 1, 1) == "|closed");
+  client->set("a", bytes("1"));
+  CHECK(text(client->get("a")) == "1");
 }
 
 /// Makes this thread ask a name server that never answers; returns its socket.
