@@ -12,6 +12,17 @@
 #include <runner/setup.hpp>
 
 namespace danling::inline v0 {
+namespace {
+
+/// Checks what an override of state_dict() returns: a checkpoint of the run would lack its weights.
+State with_base_state(State state) {
+  check<StateError>(state.is_map() && state.find("state") != nullptr, "runner.state_dict",
+                    "expected an override to add to the state of its base class, got one without it; begin with "
+                    "State out = TorchRunner::state_dict()");
+  return state;
+}
+
+}  // namespace
 
 void BaseRunner::initialize() {
   switch (phase_) {
@@ -58,13 +69,13 @@ void BaseRunner::init_checkpoint_manager() {
   saves_shards_ = backend == "dcp" || (backend == "auto" && !is_whole);
   if (saves_shards_) {
     set_checkpoint_manager(std::make_unique<TorchDistributedCheckpointManager>(
-        std::move(options), group(), [this] { return sharded_state(state_dict()); },
+        std::move(options), group(), [this] { return sharded_state(with_base_state(state_dict())); },
         [this, exported] { return sharded_state(exported()); },
         [this](const std::string& path, at::IntArrayRef sizes) { return shard_box(path, sizes); }));
     return;
   }
-  set_checkpoint_manager(
-      std::make_unique<FileCheckpointManager>(std::move(options), [this] { return state_dict(); }, exported));
+  set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
+      std::move(options), [this] { return with_base_state(state_dict()); }, exported));
 }
 
 ShardedState BaseRunner::sharded_state(State state) const { return {.state = std::move(state)}; }

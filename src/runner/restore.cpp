@@ -47,6 +47,7 @@ PretrainedOptions pretrained_options(const RunnerConfig& config) {
 
 void BaseRunner::auto_restore() {
   auto& services = *services_;
+  services.base_restored = true;
   auto& from = services.restore;
   if (saves_shards()) {
     from = Internals::Restorer(*this).find();  // only once each rank knows its parts
@@ -232,7 +233,11 @@ void BaseRunner::Internals::Restorer::restore(const State& original, const std::
   }
   {
     const auto exposed = runner_.gather_checkpoint_state(/*writes=*/true);
+    runner_.services_->base_loaded = false;
     runner_.load_state_dict(checkpoint);
+    check<StateError>(runner_.services_->base_loaded, "runner.load_state_dict",
+                      "expected an override to call load_state_dict() of its base class, got none: the run would not "
+                      "know where it is");
     runner_.load_components(checkpoint);
   }
   warn_changed_options(original, checkpoint);

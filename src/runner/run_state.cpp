@@ -73,6 +73,7 @@ State BaseRunner::state_dict() {
 }
 
 void BaseRunner::load_state_dict(const State& checkpoint) {
+  services_->base_loaded = true;
   if (const State* stored = checkpoint.find("runner")) {
     Internals::Restorer(*this).check_same_meaning(*stored);
   }

@@ -61,6 +61,8 @@ struct RunnerServices {
   State records;
   /// True when a step has thrown since the last save or load.
   bool has_partial_step = false;
+  // Overrides have called the base class.
+  bool base_loaded = false, base_restored = false;
   /// True while a state of this run is restored in full, ignoring `checkpoint.exclude_from_loading`.
   bool rewinding = false;
   /// Keys of the tools that the program has called.

@@ -43,6 +43,9 @@ void BaseRunner::Internals::Setup::build() {
   runner_.build_scheduler();
   runner_.build_metrics();
   runner_.auto_restore();
+  check<StateError>(runner_.services_->base_restored, "runner.auto_restore",
+                    "expected an override to call auto_restore() of its base class, got none: 'resume' and "
+                    "'pretrained' would do nothing");
   agree_on_state();
   if (const auto threads = runner_.config().num_threads; threads && at::get_num_threads() != *threads) {
     runner_.logger().warning(concat("num_threads: expected a process with ", *threads, " threads, got ",

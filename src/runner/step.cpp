@@ -261,6 +261,7 @@ bool TorchRunnerBase::optimizer_step() {
   }
   if (learner.scheduler && learner.scheduler_by_step) {
     learner.scheduler->step();
+    ++learner.schedule_count;
   }
   return true;
 }

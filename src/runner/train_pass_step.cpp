@@ -59,6 +59,9 @@ void TorchRunnerBase::Internals::TrainPass::run_train_step(OpenStep& step, data:
     runner_.backward_options_ = {};  // a backward pass may have thrown
     step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
   }
+  if (step.number <= Windows::num_checked) [[unlikely]] {
+    Windows(runner_).note_schedules();
+  }
   {
     const StepScope scope(runner_, step);
     try {
@@ -74,6 +77,9 @@ void TorchRunnerBase::Internals::TrainPass::run_train_step(OpenStep& step, data:
   }
   if (step.steps != 1) [[unlikely]] {
     check_step_calls(step);
+  }
+  if (step.number <= Windows::num_checked) [[unlikely]] {
+    Windows(runner_).check_schedules();
   }
 }
 

@@ -39,6 +39,10 @@ class TorchRunnerBase::Internals::Windows {
   void check_leaves(const at::Tensor& loss, const OpenStep& step);
   /// Called after the backward pass of the first steps, for check_gradients_kept().
   void note_gradients(Learner& learner) const;
+  /// Called before train_step in the first steps.
+  void note_schedules();
+  /// Called after it. @throws StateError if it has stepped a schedule
+  void check_schedules() const;
   /// Drops accumulated gradients after an exception.
   void drop();
 

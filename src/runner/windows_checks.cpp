@@ -101,6 +101,22 @@ void TorchRunnerBase::Internals::Windows::check_optimizer(const Learner& learner
                     "optimizer->step(); remove it: step() calls the optimizer at the end of the accumulation window");
 }
 
+void TorchRunnerBase::Internals::Windows::note_schedules() {
+  for (Learner& learner : runner_.learners_) {
+    learner.schedule_count = learner.scheduler ? learner.scheduler->step_count() : 0;
+  }
+}
+
+// A loop of PyTorch calls it after each update. A roll-back may have gone back in the schedule.
+void TorchRunnerBase::Internals::Windows::check_schedules() const {
+  for (const Learner& learner : runner_.learners_) {
+    check<StateError>(learner.scheduler == nullptr || learner.scheduler->step_count() <= learner.schedule_count,
+                      "runner.train_step",
+                      "expected only the runner to step the schedule, got a call of scheduler->step() in train_step; "
+                      "remove it: step() advances the schedule after each update");
+  }
+}
+
 void TorchRunnerBase::Internals::Windows::check_gradients_before(Learner& learner) {
   // Several models may share parameters; ranks, shards of a batch and recorded steps keep gradients of their own.
   if (!keeps_gradients()) {
@@ -211,6 +227,11 @@ void TorchRunnerBase::Internals::Windows::require_gradients(const Learner& learn
   check<StateError>(learner.window.weight() == 0.0 || learner.scaler == nullptr, "runner.step",
                     "expected a call of backward(loss) in train_step before step(), which scales the loss (precision: "
                     "fp16), got gradients without one");
+  check<StateError>(
+      learner.window.weight() == 0.0 || runner_.is_single_process_ || !runner_.parallelism().sums_in_backward(),
+      "runner.step",
+      "expected a call of backward(loss) in train_step before step(), which sums gradients over "
+      "processes, got gradients without one; call it in place of loss.backward()");
   if (learner.window.weight() != 0.0 && runner_.warned_.insert("backward").second) {
     runner_.logger().warning(
         "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the samples "

@@ -1,5 +1,6 @@
 // Hooks of a runner: their order, and when they run.
 #include "fixture.hpp"
+#include "run_files.hpp"
 
 namespace runner_test {
 namespace {
@@ -86,6 +87,67 @@ TEST_CASE("TorchRunner: hooks are called in the documented order", "[runner]") {
         "build_optimizer build_scheduler build_metrics auto_restore "
         "train_step train_context backward train_step train_context backward optimizer_step "
         "evaluate_step forward_context");
+}
+
+/// Overrides hooks without a call of the base class.
+class WithoutBase : public TinyRunner {
+ public:
+  WithoutBase(const TinyConfig& config, std::string hook) : TinyRunner(config), hook_(std::move(hook)) {}
+
+  dl::State state_dict() override {
+    dl::State out = hook_ == "state_dict" ? dl::State(dl::State::Map{}) : TinyRunner::state_dict();
+    out["seen"] = 1;
+    return out;
+  }
+  void load_state_dict(const dl::State& checkpoint) override {
+    if (hook_ != "load_state_dict") {
+      TinyRunner::load_state_dict(checkpoint);
+    }
+  }
+
+ protected:
+  void auto_restore() override {
+    if (hook_ != "auto_restore") {
+      TinyRunner::auto_restore();
+    }
+  }
+
+ private:
+  std::string hook_;
+};
+
+TEST_CASE("BaseRunner: an override of state_dict, load_state_dict or auto_restore without the base is an error",
+          "[runner]") {
+  const Folder folder;
+  const TinyConfig config = two_epochs(folder);
+  {
+    WithoutBase runner(config, "state_dict");
+    CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
+          "[runner.state_dict] expected an override to add to the state of its base class, got one without it; begin "
+          "with State out = TorchRunner::state_dict()");
+  }
+  std::filesystem::path saved;
+  {
+    WithoutBase runner(config, "");
+    runner.train();
+    saved = runner.workspace().checkpoint_dir() / "latest.pth";
+  }
+  const std::string before = read_file(saved);
+  TinyConfig again = config;
+  again.auto_resume = true;
+  {
+    WithoutBase runner(again, "auto_restore");
+    CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
+          "[runner.auto_restore] expected an override to call auto_restore() of its base class, got none: 'resume' and "
+          "'pretrained' would do nothing");
+  }
+  {
+    WithoutBase runner(config, "load_state_dict");
+    CHECK(error_of<dl::StateError>([&] { runner.load_checkpoint(saved); }) ==
+          "[runner.load_state_dict] expected an override to call load_state_dict() of its base class, got none: the "
+          "run would not know where it is");
+  }
+  CHECK(read_file(saved) == before);
 }
 
 class FailingRunner : public TinyRunner {

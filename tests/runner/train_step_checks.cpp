@@ -45,6 +45,44 @@ TEST_CASE("train_step: without backward(loss) step() is an error", "[runner]") {
                         "parameter has a gradient"));
 }
 
+/// Steps the schedule as a loop of PyTorch does.
+class SteppingSchedule : public TinyRunner {
+ public:
+  SteppingSchedule(const TinyConfig& config, bool before) : TinyRunner(config), before_(before) {}
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    const auto prediction = model(batch.input);
+    const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
+    backward(loss);
+    if (before_) {
+      scheduler->step();
+    }
+    step();
+    if (!before_) {
+      scheduler->step();
+    }
+    return {prediction, loss};
+  }
+
+ private:
+  bool before_;
+};
+
+TEST_CASE("train_step: a call of scheduler->step() is an error, before step() and after it", "[runner]") {
+  const bool before = GENERATE(true, false);
+  const std::int64_t accum = GENERATE(1, 2);
+  const Folder folder;
+  TinyConfig config = two_epochs(folder);
+  config.sched.type = "cosine";
+  config.accum_steps = accum;
+  SteppingSchedule runner(config, before);
+  CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
+             ContainsSubstring("[runner.train_step] expected only the runner to step the schedule, got a call of "
+                               "scheduler->step() in train_step; remove it: step() advances the schedule after each "
+                               "update"));
+}
+
 TEST_CASE("train_step: loss.backward() is one warning, and metrics without values are one for each split", "[runner]") {
   const Folder folder;
   CHECK(warnings_of<Careless<1>>(two_epochs(folder)) ==

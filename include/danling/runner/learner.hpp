@@ -42,8 +42,9 @@ struct Learner {
   // Written by the loops.
   std::int64_t begun_in = -1;  ///< number of the last training step whose micro-batch the window has counted
   WindowPlace place = {};
-  std::int64_t backwards = 0;     ///< calls of backward() in this micro-batch
-  std::int64_t calls_before = 0;  ///< calls of the optimizer when one of the first micro-batches began
+  std::int64_t backwards = 0;       ///< calls of backward() in this micro-batch
+  std::int64_t calls_before = 0;    ///< calls of the optimizer when one of the first micro-batches began
+  std::int64_t schedule_count = 0;  ///< steps of the scheduler, by the runner
   /// Until a window has kept the gradients of one micro-batch for the next.
   bool checks_window = true, has_window_gradient = false;
   std::optional<double> gradients_after = {};  ///< backward() in one of the first micro-batches: their checksum
