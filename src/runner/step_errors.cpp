@@ -49,8 +49,9 @@ constexpr Remedy remedies[] = {
      "the loss takes probabilities (NaN is none); BCEWithLogitsLoss takes outputs of a linear layer"},
     {"all elements of target should be between 0 and 1", "targets of a binary loss are from 0 to 1"},
     {"Trying to backward through the graph a second time",
-     "call detach() on what a step keeps for the next one; for two models with one loss call backward(loss, name, "
-     "/*retain_graph=*/true) for all but the last"},
+     "call detach() on what a step keeps for the next one; add losses that share a graph, and call backward(a + b) "
+     "once; "
+     "for two models with one loss call backward(loss, name, /*retain_graph=*/true) for all but the last"},
     {"Expected more than 1 value per channel",
      "a batch norm cannot train on one sample; set `drop_last` or another `batch_size` of the dataloader"},
 };

@@ -256,9 +256,11 @@ TEST_CASE("silent mistakes: a second backward pass through one graph is an error
     kept = logits.mean();
     return loss;
   };
-  CHECK_THAT(error_of<dl::Error>([&] { runner.train(); }),
-             ContainsSubstring("; call detach() on what a step keeps for the next one; for two models with one loss "
-                               "call backward(loss, name, /*retain_graph=*/true) for all but the last; in train_step"));
+  CHECK_THAT(
+      error_of<dl::Error>([&] { runner.train(); }),
+      ContainsSubstring("; call detach() on what a step keeps for the next one; add losses that share a graph, and "
+                        "call backward(a + b) once; for two models with one loss "
+                        "call backward(loss, name, /*retain_graph=*/true) for all but the last; in train_step"));
 }
 
 }  // namespace
