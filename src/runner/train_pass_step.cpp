@@ -56,11 +56,9 @@ void TorchRunnerBase::Internals::TrainPass::run_train_step(OpenStep& step, data:
     Windows(runner_).begin(*runner_.learner_, step);
     step.place = runner_.learner_->place;
   } else {
+    Windows(runner_).note_schedules();
     runner_.backward_options_ = {};  // a backward pass may have thrown
     step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
-  }
-  if (step.number <= Windows::num_checked) [[unlikely]] {
-    Windows(runner_).note_schedules();
   }
   {
     const StepScope scope(runner_, step);

@@ -39,6 +39,7 @@ void TorchRunnerBase::Internals::Windows::begin(Learner& learner, const OpenStep
   learner.gradients_after.reset();
   if (step.number <= num_checked) [[unlikely]] {
     learner.calls_before = learner.optimizer->num_calls();
+    note_schedule(learner);
   }
   const std::int64_t accum = learner.accum_steps;
   const std::int64_t index = accum <= 1 ? step.shard : step.position % accum;

@@ -39,7 +39,7 @@ class TorchRunnerBase::Internals::Windows {
   void check_leaves(const at::Tensor& loss, const OpenStep& step);
   /// Called after the backward pass of the first steps, for check_gradients_kept().
   void note_gradients(Learner& learner) const;
-  /// Called before train_step in the first steps.
+  /// Called before train_step, with several models.
   void note_schedules();
   /// Called after it. @throws StateError if it has stepped a schedule
   void check_schedules() const;
@@ -47,6 +47,9 @@ class TorchRunnerBase::Internals::Windows {
   void drop();
 
  private:
+  static void note_schedule(Learner& learner) {
+    learner.schedule_count = learner.scheduler ? learner.scheduler->step_count() : 0;
+  }
   void close(Learner& learner, OpenStep& step);
   void update(Learner& learner, OpenStep& step, double own_weight);
   bool keeps_gradients() const;  ///< between micro-batches, and only for this window

@@ -103,7 +103,7 @@ void TorchRunnerBase::Internals::Windows::check_optimizer(const Learner& learner
 
 void TorchRunnerBase::Internals::Windows::note_schedules() {
   for (Learner& learner : runner_.learners_) {
-    learner.schedule_count = learner.scheduler ? learner.scheduler->step_count() : 0;
+    note_schedule(learner);
   }
 }
 
