@@ -12,6 +12,7 @@
 #include <thread>
 
 #include <danling/core/error.hpp>
+#include <danling/core/signals.hpp>
 
 #include <distributed/ancestors.hpp>
 #include <distributed/store_server.hpp>
@@ -229,7 +230,8 @@ Meeting open_meeting(const ProcessIdentity& identity, milliseconds timeout, Dead
     if (std::chrono::steady_clock::now() >= free_by || listens(identity.master_address, out.port)) {
       return visit_taken(out, identity.master_address);
     }
-    check_no_signal();
+    check<DistributedError>(v0::stop_signal() == 0, connect_where, "expected port ", out.port,
+                            " to become free for rank 0, got ", signal_name(v0::stop_signal()));
     std::this_thread::sleep_for(milliseconds(100));
   }
 }
