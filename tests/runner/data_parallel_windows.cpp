@@ -36,19 +36,9 @@ double difference_to_one(const TinyConfig& config, int processes, const std::fun
 
 TEST_CASE("ddp: loss.backward() in place of backward(loss) is an error, since no sum of the ranks follows",
           "[runner][ddp]") {
-  struct Plain : TinyRunner {
-    using TinyRunner::TinyRunner;
-    dl::StepOutput train_step(dl::Batch& batch) override {
-      const auto prediction = model(batch.input);
-      const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
-      loss.backward();
-      step();
-      return {prediction, loss};
-    }
-  };
   const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) -> std::string {
     const Folder folder;
-    DdpRunner<Plain> runner(two_epochs(folder), group);
+    DdpRunner<PlainBackward> runner(two_epochs(folder), group);
     return error_of<dl::Error>([&] { runner.train(); });
   });
   for (const std::string& text : texts) {

@@ -215,6 +215,18 @@ inline TinyConfig two_epochs(const Folder& folder) {
   return config;
 }
 
+/// Calls loss.backward() in place of backward(loss).
+struct PlainBackward : TinyRunner {
+  using TinyRunner::TinyRunner;
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    const auto prediction = model(batch.input);
+    const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
+    loss.backward();
+    step();
+    return {prediction, loss};
+  }
+};
+
 /// A linear model with outputs [N, 1], over 16 records of these targets.
 struct Regression : dl::TorchRunner {
   explicit Regression(const TinyConfig& config, const at::Tensor& target) : TorchRunner(config) {

@@ -315,18 +315,8 @@ TEST_CASE("scaler: options that no precision reads are refused", "[runner]") {
 }
 
 TEST_CASE("fp16: loss.backward() in place of backward(loss), which scales it, is an error", "[runner]") {
-  struct Careless : TinyRunner {
-    using TinyRunner::TinyRunner;
-    dl::StepOutput train_step(dl::Batch& batch) override {
-      const auto prediction = model(batch.input);
-      const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
-      loss.backward();
-      step();
-      return {prediction, loss};
-    }
-  };
   const Folder folder;
-  Careless runner(half(folder));
+  PlainBackward runner(half(folder));
   CHECK_THAT(
       error_of<dl::StateError>([&] { runner.train(); }),
       ContainsSubstring("[runner.step] expected a call of backward(loss) in train_step before step(), which scales "
