@@ -88,7 +88,7 @@ EOF
 
 step_conan() {
   command -v conan >/dev/null || { cannot 'needs conan 2' && return; }
-  conan create "$root/packaging/conan" -s compiler.cppstd=gnu20 -o "danling/*:torch_dir=$torch" \
+  conan create "$root/packaging/conan" --build=missing -s compiler.cppstd=gnu20 -o "danling/*:torch_dir=$torch" \
     -o "danling/*:system_libraries=${DANLING_SYSTEM_LIBRARIES:-False}"
 }
 
