@@ -248,8 +248,6 @@ void record(const std::string& name, const std::vector<double> (&repeated)[num_l
                    .control = to_least(other, other),
                    .better = bench::Better::lower});
   }
-  bench::record_value(name + ": instructions of the bare loop",
-                      *std::min_element(repeated[0].begin(), repeated[0].end()), "a step");
 }
 
 int measure(const std::string& program, const std::string& folder, bool check) {
@@ -295,11 +293,18 @@ int measure(const std::string& program, const std::string& folder, bool check) {
       least.allocations = first ? one.allocations : std::min(least.allocations, one.allocations);
     }
     const auto& [bare, tuned, runner] = loops;
+    const auto record_counts = [&](const std::string& kind, double Counts::* count) {
+      const std::string name = which.name + (": " + kind);
+      bench::record_value(name + " of the bare loop", bare.*count, "a step");
+      bench::record_value(name + " of the tuned loop", tuned.*count, "a step");
+      bench::record_value(name + " that the runner adds to the bare loop", runner.*count - bare.*count, "a step");
+      bench::record_value(name + " that the runner adds to the tuned loop", runner.*count - tuned.*count, "a step");
+    };
     if (counter >= 0 || callgrind) {
       record(which.name, repeated);
+      record_counts("instructions", &Counts::instructions);
     }
-    bench::record_value(std::string(which.name) + ": allocations that the runner adds to the tuned loop",
-                        runner.allocations - tuned.allocations, "a step");
+    record_counts("allocations", &Counts::allocations);
     if (bare.allocations < 10 || ((callgrind || counter >= 0) && bare.instructions < 10'000)) {
       return fail("expected the bare loop to cost something, counted almost nothing");
     }

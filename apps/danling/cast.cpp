@@ -20,7 +20,7 @@ struct Name {
   DType dtype;
 };
 
-constexpr Name kFloating[] = {
+constexpr Name floating_names[] = {
     {"float64", DType::float64},
     {"double", DType::float64},
     {"fp64", DType::float64},
@@ -69,11 +69,11 @@ c10::ScalarType scalar_type(DType dtype) {
 bool is_floating(DType dtype) { return dtype <= DType::float8_e8m0fnu; }
 
 DType floating_dtype(const std::string& name) {
-  const auto* found =
-      std::find_if(std::begin(kFloating), std::end(kFloating), [&](const Name& known) { return known.name == name; });
-  if (found == std::end(kFloating)) {
+  const auto* found = std::find_if(std::begin(floating_names), std::end(floating_names),
+                                   [&](const Name& known) { return known.name == name; });
+  if (found == std::end(floating_names)) {
     std::vector<std::string_view> names;
-    for (const auto& known : kFloating) {
+    for (const auto& known : floating_names) {
       names.push_back(known.name);
     }
     danling::detail::fail<danling::ConfigError>("danling ckpt convert", "expected --dtype with one of ",

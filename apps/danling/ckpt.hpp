@@ -19,7 +19,7 @@ int ckpt_diff(std::span<const std::string> words);
 int ckpt_convert(std::span<const std::string> words);
 
 /// Bytes of tensors that a command reads at a time.
-inline constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 
 /// Returns the files in `directory` with the extension of a checkpoint, sorted by name, without temporary files.
 /// @throws danling::CheckpointError if there are none

@@ -187,7 +187,7 @@ class Comparison {
     const std::uint64_t repeated = reduce(key, a, b);
     const std::size_t a_width = dtype_size(a.dtype);
     const std::size_t b_width = dtype_size(b.dtype);
-    const std::uint64_t most = kPieceBytes / std::max(a_width, b_width);
+    const std::uint64_t most = piece_bytes / std::max(a_width, b_width);
     ElementStream a_stream(a_.file, a);
     ElementStream b_stream(b_.file, b);
     FileDifference found{key, "elements", "", "", num_elements(whole_a), 0, {}, 0, true};

@@ -23,7 +23,7 @@ using danling::formats::AtomicFile;
 using danling::formats::dtype_size;
 using danling::formats::PieceSink;
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--part", "NAME", "only the weights of a full checkpoint: model or ema"},
     {"--key", "PREFIX", "only values at or below this key; names omit it"},
     {"--dtype", "TYPE", "convert floating-point tensors to this type: float32, bfloat16, float16, ..."},
@@ -56,7 +56,7 @@ void check_stopped() {
 void stream_elements(TensorFile& file, const TensorRecord& record, DType to, const PieceSink& sink) {
   ElementStream stream(file, record);
   std::vector<std::byte> buffer;
-  const std::uint64_t most = kPieceBytes / dtype_size(record.dtype);
+  const std::uint64_t most = piece_bytes / dtype_size(record.dtype);
   for (auto piece = stream.next(most); !piece.empty(); piece = stream.next(most)) {
     check_stopped();
     sink(to == record.dtype ? piece : cast_elements(piece, record.dtype, to, buffer));
@@ -184,7 +184,7 @@ class PthPlan {
     const std::uint64_t size = file_.storage_size(storage.storage);
     for (std::uint64_t done = 0; done < size; done += piece.size()) {
       check_stopped();
-      piece.resize(static_cast<std::size_t>(std::min(kPieceBytes, size - done)));
+      piece.resize(static_cast<std::size_t>(std::min(piece_bytes, size - done)));
       file_.read(storage.storage, done, piece);
       sink(storage.from == storage.to ? piece : cast_elements(piece, storage.from, storage.to, buffer));
     }
@@ -232,7 +232,7 @@ std::uint64_t write(TensorFile& file, RecordTree tree, const std::vector<std::pa
 }  // namespace
 
 int ckpt_convert(std::span<const std::string> words) {
-  const Arguments arguments("danling ckpt convert", words, kOptions);
+  const Arguments arguments("danling ckpt convert", words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt convert IN OUT [options]\n\n"
@@ -242,7 +242,7 @@ int ckpt_convert(std::span<const std::string> words) {
         "tensors, keys joined by dots, each in row-major order. --map makes a .pth a flat map too.\n\n%s\n"
         "Example: danling ckpt convert best.pth model.safetensors --part ema --dtype bfloat16 --map module.=\n"
         "Exit code: 0; 2 after an error, 128 + signal after a signal; OUT is then unchanged.\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   constexpr auto where = "danling ckpt convert";

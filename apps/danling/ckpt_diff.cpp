@@ -11,7 +11,7 @@
 namespace danling_command {
 namespace {
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--tolerance", "X", "maximum distance of equal numbers (default: compare bits)"},
     {"--any-dtype", "", "compare tensors of different types by value"},
     {"--key", "PREFIX", "compare only values below this key, in files that have it; names omit it"},
@@ -38,7 +38,7 @@ Json json_of(const FileDifference& difference) {
 }  // namespace
 
 int ckpt_diff(std::span<const std::string> words) {
-  const Arguments arguments("danling ckpt diff", words, kOptions);
+  const Arguments arguments("danling ckpt diff", words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt diff A B [options]\n\n"
@@ -46,7 +46,7 @@ int ckpt_diff(std::span<const std::string> words) {
         "the order of keys, the layout of tensors in the file, shared memory and requires_grad.\n\n%s\n"
         "Example: danling ckpt diff latest.pth model.safetensors --key model\n"
         "Exit code: 0 if the files are equal, 1 if they differ, 2 after an error, such as a damaged file.\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   arguments.expect(2, "two files");

@@ -19,8 +19,8 @@ namespace {
 
 using danling::detail::concat;
 
-const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for programs"},
-                                                {"--help", "", "print this text"}};
+const std::initializer_list<Option> option_list = {{"--json", "", "print JSON for programs"},
+                                                   {"--help", "", "print this text"}};
 
 struct FileLine {
   std::string name;
@@ -79,8 +79,8 @@ std::string age_text(std::int64_t seconds) {
   if (seconds < 0) {
     return "future";
   }
-  static constexpr std::pair<std::int64_t, const char*> kUnits[] = {{86400, " d"}, {3600, " h"}, {60, " min"}};
-  for (const auto& [length, name] : kUnits) {
+  static constexpr std::pair<std::int64_t, const char*> units[] = {{86400, " d"}, {3600, " h"}, {60, " min"}};
+  for (const auto& [length, name] : units) {
     if (seconds >= 2 * length) {
       return concat(seconds / length, name);
     }
@@ -172,7 +172,7 @@ void print_file(const TensorFile& file) {
 }  // namespace
 
 int ckpt_ls(std::span<const std::string> words) {
-  const Arguments arguments("danling ckpt ls", words, kOptions);
+  const Arguments arguments("danling ckpt ls", words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt ls FILE|DIRECTORY...\n\n"
@@ -182,7 +182,7 @@ int ckpt_ls(std::span<const std::string> words) {
         "the same file.\n\n%s\n"
         "Example: danling ckpt ls runs/mnist/checkpoints\n"
         "Exit code: 0; 1 if a file in a directory cannot be read; 2 after any other error.\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   const auto& names = arguments.positional();

@@ -17,7 +17,7 @@ namespace {
 using danling::detail::concat;
 using danling::formats::dtype_size;
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--key", "PREFIX", "only values at or below this key, such as model or optimizer.state"},
     {"--values", "", "also the first elements of tensors, and lists and texts in full"},
     {"--stats", "", "minimum, maximum, mean and the number of infinities and NaNs of every tensor"},
@@ -25,17 +25,17 @@ const std::initializer_list<Option> kOptions = {
     {"--help", "", "print this text"}};
 
 // Number of elements per tensor that --values prints.
-constexpr std::uint64_t kMaxElements = 8;
+constexpr std::uint64_t max_elements = 8;
 
 std::string elements_text(TensorFile& file, const TensorRecord& record) {
   const std::size_t width = dtype_size(record.dtype);
   ElementStream stream(file, record);
-  const auto bytes = stream.next(kMaxElements);
+  const auto bytes = stream.next(max_elements);
   std::string out;
   for (std::size_t at = 0; at < bytes.size(); at += width) {
     out += concat(at == 0 ? "" : ", ", element_text(record.dtype, bytes.data() + at));
   }
-  return num_elements(record) > kMaxElements ? out + ", ..." : out;
+  return num_elements(record) > max_elements ? out + ", ..." : out;
 }
 
 // Counts an element that a stride of 0 repeats only once.
@@ -43,8 +43,8 @@ ElementStatistics statistics_of(TensorFile& file, const TensorRecord& record, co
   check_overlap(file, record, path);
   ElementStatistics out;
   ElementStream stream(file, record);
-  for (auto piece = stream.next(kPieceBytes / dtype_size(record.dtype)); !piece.empty();
-       piece = stream.next(kPieceBytes / dtype_size(record.dtype))) {
+  for (auto piece = stream.next(piece_bytes / dtype_size(record.dtype)); !piece.empty();
+       piece = stream.next(piece_bytes / dtype_size(record.dtype))) {
     out.add(record.dtype, piece);
   }
   return out;
@@ -186,7 +186,7 @@ Json json_tree(TensorFile& file, const std::vector<Leaf>& leaves, const Argument
 }  // namespace
 
 int ckpt_show(std::span<const std::string> words) {
-  const Arguments arguments("danling ckpt show", words, kOptions);
+  const Arguments arguments("danling ckpt show", words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt show FILE [options]\n\n"
@@ -194,7 +194,7 @@ int ckpt_show(std::span<const std::string> words) {
         "elements.\n\n%s\n"
         "Example: danling ckpt show latest.pth --key model --stats\n"
         "Exit code: 0; 2 after an error.\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   arguments.expect(1, "one file");

@@ -14,12 +14,12 @@ using danling::detail::concat;
 using danling::detail::quote;
 
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory) {
-  static constexpr std::string_view kEndings[] = {".pth", ".pt", ".bin", ".ckpt", ".safetensors"};
+  static constexpr std::string_view endings[] = {".pth", ".pt", ".bin", ".ckpt", ".safetensors"};
   std::vector<std::filesystem::path> out;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && !name.starts_with('.') &&
-        std::find(std::begin(kEndings), std::end(kEndings), entry.path().extension().string()) != std::end(kEndings)) {
+        std::find(std::begin(endings), std::end(endings), entry.path().extension().string()) != std::end(endings)) {
       out.push_back(entry.path());
     } else if ((entry.is_directory() || entry.path().extension() == ".pointer") && !name.starts_with('.') &&
                is_sharded_path(entry.path())) {
@@ -64,9 +64,9 @@ std::vector<Leaf> leaves_below(const TensorFile& file, const std::string& key) {
       for (const auto& entry : file.tree().map()) {
         names.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
       }
-      constexpr std::size_t kMost = 20;
-      const bool more = names.size() > kMost;
-      names.resize(std::min(names.size(), kMost));
+      constexpr std::size_t max_names = 20;
+      const bool more = names.size() > max_names;
+      names.resize(std::min(names.size(), max_names));
       known = danling::detail::join(names) + (more ? ", ..." : "");
     }
     danling::detail::fail<danling::ConfigError>("danling ckpt", "expected a key that the file has, got ", quote(key),
@@ -95,11 +95,11 @@ std::string value_text(const RecordTree& value, std::size_t most) {
     return danling::to_text(value.number());
   }
   if (value.is_string()) {
-    constexpr std::size_t kLongest = 100;
+    constexpr std::size_t longest_text = 100;
     const std::string& text = value.string();
-    return most >= text.size() || text.size() <= kLongest
+    return most >= text.size() || text.size() <= longest_text
                ? quote(text)
-               : concat(quote(text.substr(0, kLongest)), "... (", text.size(), " bytes)");
+               : concat(quote(text.substr(0, longest_text)), "... (", text.size(), " bytes)");
   }
   if (value.is_bytes()) {
     return count_text(value.bytes().data.size(), "byte");

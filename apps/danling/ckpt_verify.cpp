@@ -10,8 +10,8 @@
 namespace danling_command {
 namespace {
 
-const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for programs"},
-                                                {"--help", "", "print this text"}};
+const std::initializer_list<Option> option_list = {{"--json", "", "print JSON for programs"},
+                                                   {"--help", "", "print this text"}};
 
 struct Verdict {
   std::string checked;  // display text of the checks
@@ -46,7 +46,7 @@ Verdict verify(const std::filesystem::path& path) {
 }  // namespace
 
 int ckpt_verify(std::span<const std::string> words) {
-  const Arguments arguments("danling ckpt verify", words, kOptions);
+  const Arguments arguments("danling ckpt verify", words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling ckpt verify FILE|DIRECTORY...\n\n"
@@ -58,7 +58,7 @@ int ckpt_verify(std::span<const std::string> words) {
         "\n%s\n"
         "Example: danling ckpt verify runs/mnist/checkpoints\n"
         "Exit code: 0 if all files are intact, 1 if one is damaged, 2 after any other error, such as a missing file.\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   danling::detail::check<danling::ConfigError>(!arguments.positional().empty(), "danling ckpt verify",

@@ -14,8 +14,8 @@
 namespace danling_command {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double quiet_nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double positive_infinity = std::numeric_limits<double>::infinity();
 
 template <class T>
 T load(const std::byte* from) {
@@ -35,13 +35,13 @@ double small_float(unsigned bits, int exponent_bits, int mantissa_bits, int bias
   const unsigned exponent = (bits >> mantissa_bits) & exponent_mask;
   const bool negative = (bits >> (mantissa_bits + exponent_bits)) != 0;
   if (top == Top::ieee && exponent == exponent_mask) {
-    return mantissa != 0 ? kNan : negative ? -kInfinity : kInfinity;
+    return mantissa != 0 ? quiet_nan : negative ? -positive_infinity : positive_infinity;
   }
   if (top == Top::nan_only && exponent == exponent_mask && mantissa == mantissa_mask) {
-    return kNan;
+    return quiet_nan;
   }
   if (top == Top::minus_zero_is_nan && negative && exponent == 0 && mantissa == 0) {
-    return kNan;
+    return quiet_nan;
   }
   const double magnitude =
       exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
@@ -73,7 +73,7 @@ Scalar decode(DType dtype, const std::byte* from) {
       return small_float(load<std::uint8_t>(from), 5, 2, 16, Top::minus_zero_is_nan);
     case DType::float8_e8m0fnu: {
       const auto exponent = load<std::uint8_t>(from);
-      return exponent == 255 ? kNan : std::ldexp(1.0, exponent - 127);
+      return exponent == 255 ? quiet_nan : std::ldexp(1.0, exponent - 127);
     }
     case DType::int64:
       return load<std::int64_t>(from);
@@ -99,7 +99,7 @@ Scalar decode(DType dtype, const std::byte* from) {
     case DType::complex128:
       return std::complex<double>(load<double>(from), load<double>(from + 8));
   }
-  return kNan;
+  return quiet_nan;
 }
 
 // Compares as integers, since doubles cannot order all integers of 64 bits.
@@ -131,7 +131,7 @@ double real_distance(double a, double b) {
     return 0;
   }
   const double distance = std::abs(a - b);
-  return std::isfinite(a) && std::isfinite(b) ? distance : kInfinity;
+  return std::isfinite(a) && std::isfinite(b) ? distance : positive_infinity;
 }
 
 // Formats types up to 4 bytes as float; as double they would show digits that the type does not have.

@@ -29,7 +29,7 @@ constexpr int most_workers = 1024;
 constexpr int longest_grace = 1'000'000;
 constexpr int lowest_port = 10000;  ///< many services have ports below
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--workers", "N", "processes to start; -n N is the same"},
     {"--max-restarts", "R", "restart all workers after a failure, up to R times (0)"},
     {"--min-workers", "M", "use one worker fewer at each restart, but at least M (N: always N)"},
@@ -52,7 +52,7 @@ void print_help() {
       "the workers by SIGKILL. Forwards SIGUSR1 and SIGUSR2. If this command dies, the workers die too.\n\n"
       "Exit code: 0; the code of the first worker that failed, or 128 + signal; 75 after a time limit;\n"
       "126 or 127 if PROGRAM cannot be started; 2 for wrong options.\n",
-      describe(kOptions).c_str());
+      describe(option_list).c_str());
 }
 
 /// Converts `-n N` and `-nN` to the long form, since `Arguments` accepts only names with two dashes.
@@ -104,7 +104,7 @@ std::optional<LaunchOptions> read_launch_options(std::span<const std::string> wo
   const auto program = std::find(words.begin(), words.end(), "--");
   check<ConfigError>(program != words.end() || std::find(words.begin(), words.end(), "--help") != words.end(), where,
                      "expected -- between the options and the program, as in danling launch -n 2 -- ./train, got none");
-  const Arguments arguments(where, long_names({words.begin(), program}), kOptions);
+  const Arguments arguments(where, long_names({words.begin(), program}), option_list);
   if (arguments.has("--help")) {
     print_help();
     return std::nullopt;

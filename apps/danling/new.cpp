@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -30,12 +29,12 @@ using danling::detail::quote;
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kCommand = "danling new";
-constexpr std::size_t kLongestName = 64;
+constexpr std::string_view command_name = "danling new";
+constexpr std::size_t longest_name = 64;
 
-const std::initializer_list<Option> kOptions = {{"--template", "NAME", "the kind of model; by default mlp"},
-                                                {"--output", "DIR", "the directory; by default the project's name"},
-                                                {"--help", "", "print this"}};
+const std::initializer_list<Option> option_list = {{"--template", "NAME", "the kind of model; by default mlp"},
+                                                   {"--output", "DIR", "the directory; by default the project's name"},
+                                                   {"--help", "", "print this"}};
 
 void print_help() {
   std::vector<Option> templates;
@@ -46,7 +45,7 @@ void print_help() {
       "Usage: danling new NAME [options]\n\nWrites a project that builds, trains and has tests: CMakeLists.txt, "
       "config, "
       "data, model, runner, program.\n\n%s\nTemplates:\n%s",
-      describe(kOptions).c_str(), describe(templates).c_str());
+      describe(option_list).c_str(), describe(templates).c_str());
 }
 
 /// The name is that of CMake targets and of the program.
@@ -54,12 +53,12 @@ void check_name(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto fits = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
   check<ConfigError>(
-      !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), fits) && name.size() <= kLongestName,
-      kCommand, "expected a name of at most ", kLongestName,
+      !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), fits) && name.size() <= longest_name,
+      command_name, "expected a name of at most ", longest_name,
       " letters, digits, '_' and '-' that begins with a letter, got ", quote(name));
   static const std::set<std::string> taken = {"all",     "clean", "danling", "depend",        "edit_cache", "help",
                                               "install", "list",  "package", "rebuild_cache", "test",       "torch"};
-  check<ConfigError>(!taken.contains(name), kCommand, "expected another name than ", quote(name),
+  check<ConfigError>(!taken.contains(name), command_name, "expected another name than ", quote(name),
                      ", which is a target of CMake or a library");
 }
 
@@ -71,8 +70,8 @@ const ProjectTemplate& find_template(const std::string& name) {
     }
     names.emplace_back(entry.name);
   }
-  danling::detail::fail<ConfigError>(kCommand, "expected one of the templates ", danling::detail::join(names), ", got ",
-                                     quote(name), danling::detail::did_you_mean(name, names));
+  danling::detail::fail<ConfigError>(command_name, "expected one of the templates ", danling::detail::join(names),
+                                     ", got ", quote(name), danling::detail::did_you_mean(name, names));
 }
 
 std::string replace_all(std::string text, std::string_view what, std::string_view by) {
@@ -82,7 +81,7 @@ std::string replace_all(std::string text, std::string_view what, std::string_vie
   return text;
 }
 
-/// Writes all files to a temporary directory, which is then renamed to the project's: never a part of a project.
+/// Writes all files to a temporary directory, which is then renamed to the project's, or moved into an empty one.
 void write_project(const ProjectTemplate& entry, const std::string& name, const fs::path& directory) {
   const fs::path temporary = concat(directory.string(), ".new-", getpid());
   const std::string version = concat(danling::version_major, ".", danling::version_minor);
@@ -94,25 +93,25 @@ void write_project(const ProjectTemplate& entry, const std::string& name, const 
       std::ofstream out(file, std::ios::binary);
       out << replace_all(replace_all(replace_all(std::string(text), "@NAME@", name), "@VERSION@", version), "@TORCH@",
                          torch);
-      check<ConfigError>(static_cast<bool>(out.flush()), kCommand, "expected to write ", quote(file.string()),
+      check<ConfigError>(static_cast<bool>(out.flush()), command_name, "expected to write ", quote(file.string()),
                          ", got an error");
     }
-    fs::rename(temporary, directory);  // replaces an empty directory
+    if (!fs::exists(directory)) {
+      fs::rename(temporary, directory);
+    } else {  // keep an empty directory, in which the user's shell may be
+      for (const auto& made : fs::directory_iterator(temporary)) {
+        fs::rename(made.path(), directory / made.path().filename());
+      }
+      fs::remove(temporary);
+    }
   } catch (const std::exception& error) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
     const auto* problem = dynamic_cast<const fs::filesystem_error*>(&error);
-    check<ConfigError>(problem == nullptr, kCommand, "expected to write ", quote(directory.string()),
+    check<ConfigError>(problem == nullptr, command_name, "expected to write ", quote(directory.string()),
                        ", got: ", problem == nullptr ? std::string() : problem->code().message());
     throw;
   }
-}
-
-std::string shell_word(const std::string& text) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("/._-+=,:@").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  return plain ? text : concat("'", replace_all(text, "'", "'\\''"), "'");
 }
 
 /// The directory of the danlingConfig.cmake that belongs to this command, installed or built; empty where CMake finds
@@ -133,7 +132,7 @@ std::string package_directory() {
 }  // namespace
 
 int new_project(std::span<const std::string> words) {
-  const Arguments arguments(kCommand, words, kOptions);
+  const Arguments arguments(command_name, words, option_list);
   if (arguments.has("--help")) {
     print_help();
     return 0;
@@ -142,15 +141,17 @@ int new_project(std::span<const std::string> words) {
   const std::string name = arguments.positional()[0];
   check_name(name);
   const ProjectTemplate& entry = find_template(arguments.value("--template").value_or("mlp"));
-  fs::path directory = arguments.value("--output").value_or(name);
-  if (!directory.has_filename()) {  // ends with a slash
+  fs::path directory = fs::path(arguments.value("--output").value_or(name)).lexically_normal();
+  if (directory == ".") {
+    directory = fs::current_path();
+  } else if (!directory.has_filename()) {  // ends with a slash
     directory = directory.parent_path();
   }
   std::error_code error;
   check<ConfigError>(!fs::exists(fs::symlink_status(directory, error)) ||
                          (fs::is_directory(fs::symlink_status(directory, error)) && fs::is_empty(directory, error)),
-                     kCommand, "expected a directory that is empty or does not exist, got ", quote(directory.string()),
-                     "; nothing was written");
+                     command_name, "expected a directory that is empty or does not exist, got ",
+                     quote(directory.string()), "; nothing was written");
   write_project(entry, name, directory);
   const std::string package = package_directory();
   std::printf("%s: %zu files of the template %s\n\n", directory.string().c_str(), entry.files.size(),

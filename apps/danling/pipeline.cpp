@@ -18,9 +18,9 @@ namespace {
 
 namespace parallel = danling::parallel;
 
-constexpr std::string_view kPipeline = "danling pipeline";
+constexpr std::string_view command_name = "danling pipeline";
 
-const std::initializer_list<Option> kPipelineOptions = {
+const std::initializer_list<Option> pipeline_options = {
     {"--ranks", "N", "processes along parallel.axes.pipeline; default 4"},
     {"--micro_batches", "N", "micro-batches per batch; default 8"},
     {"--stages", "N", "stages per rank; default 1, or 2 if a schedule needs them"},
@@ -70,12 +70,12 @@ void compare(const PipelineSetting& setting) {
 }  // namespace
 
 int pipeline(std::span<const std::string> words) {
-  const Arguments arguments(kPipeline, words, kPipelineOptions);
+  const Arguments arguments(command_name, words, pipeline_options);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling pipeline [options]\n\nCompares the schedules of a pipeline (parallel.pipeline_schedule), or "
         "draws one: %s.\n\n%s\n",
-        danling::detail::join(parallel::pipeline_schedule_names()).c_str(), describe(kPipelineOptions).c_str());
+        danling::detail::join(parallel::pipeline_schedule_names()).c_str(), describe(pipeline_options).c_str());
     return 0;
   }
   arguments.expect(0, "no arguments besides options");

@@ -28,9 +28,9 @@ using danling::formats::TraceOperator;
 using danling::formats::TraceRange;
 using danling::formats::TraceSummary;
 
-constexpr std::string_view kCommand = "danling profile";
+constexpr std::string_view command_name = "danling profile";
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--top", "N", "operators and kernels to list; 20 by default, 0: all"},
     {"--sort", "KEY", "order of operators: self (default), total or count"},
     {"--shapes", "", "list calls with different input shapes separately, if the trace has shapes"},
@@ -53,9 +53,9 @@ std::string signed_bytes(std::int64_t bytes) {
 
 // Shortens names, since kernels of templates have names of hundreds of characters.
 std::string short_name(const std::string& name) {
-  constexpr std::size_t kMost = 64;
+  constexpr std::size_t most = 64;
   const std::string text = printable(name);
-  return text.size() <= kMost ? text : text.substr(0, kMost - 3) + "...";
+  return text.size() <= most ? text : text.substr(0, most - 3) + "...";
 }
 
 // Returns the nanoseconds in a file name of torch.profiler, `<host>_<pid>.<time>.pt.trace.json`.
@@ -81,8 +81,8 @@ fs::path find_trace(const fs::path& directory, std::size_t& found) {
       best = std::max(best, {is_first, time_of(name), entry.path()});
     }
   }
-  check<danling::DataError>(found > 0, kCommand, "expected traces (*.pt.trace.json) below ", quote(directory.string()),
-                            ", got none; --profiling.enabled of a run writes them");
+  check<danling::DataError>(found > 0, command_name, "expected traces (*.pt.trace.json) below ",
+                            quote(directory.string()), ", got none; --profiling.enabled of a run writes them");
   return std::get<fs::path>(best);
 }
 
@@ -190,7 +190,7 @@ void print_devices(const TraceSummary& summary, std::size_t top) {
 }  // namespace
 
 int profile(std::span<const std::string> words) {
-  const Arguments arguments(kCommand, words, kOptions);
+  const Arguments arguments(command_name, words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling profile TRACE|DIRECTORY [options]\n\n"
@@ -198,13 +198,13 @@ int profile(std::span<const std::string> words) {
         "ranges, operators, kernels of devices and their idle time. For a directory, such as that of a run, it reads\n"
         "the newest trace of the first rank. Times of operators are sums over threads; total times include inner\n"
         "calls. Percentages refer to the time of the steps, or of the whole trace if it has no steps.\n\n%s\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   arguments.expect(1, "a trace, or a directory with traces");
   const fs::path given = arguments.positional()[0];
   const std::string key = arguments.value("--sort").value_or("self");
-  check<ConfigError>(key == "self" || key == "total" || key == "count", kCommand,
+  check<ConfigError>(key == "self" || key == "total" || key == "count", command_name,
                      "expected self, total or count for --sort, got ", quote(key),
                      danling::detail::did_you_mean(key, std::vector<std::string>{"self", "total", "count"}));
   const auto top = arguments.integer("--top", 0);

@@ -17,10 +17,10 @@ using danling::ConfigError;
 using danling::detail::check;
 using danling::detail::quote;
 
-constexpr std::string_view kCommand = "danling report";
-constexpr std::size_t kMaxRuns = 100;
+constexpr std::string_view command_name = "danling report";
+constexpr std::size_t max_runs = 100;
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--output", "FILE", "file of the page (default: report.html in the run's directory; with several runs, here)"},
     {"--help", "", "print this text"}};
 
@@ -35,11 +35,11 @@ std::vector<std::filesystem::path> find_runs(const std::vector<std::string>& nam
   std::vector<std::filesystem::path> out;
   for (const auto& name : names) {
     std::error_code error;
-    check<ConfigError>(std::filesystem::is_directory(name, error), kCommand, "expected the directory of a run, got ",
-                       quote(name),
+    check<ConfigError>(std::filesystem::is_directory(name, error), command_name,
+                       "expected the directory of a run, got ", quote(name),
                        std::filesystem::exists(name, error) ? ", which is a file" : ", which does not exist");
     const auto runs = danling::list_runs(name);
-    check<ConfigError>(!runs.empty() && (runs.size() > 1 || danling::is_run_directory(runs.front())), kCommand,
+    check<ConfigError>(!runs.empty() && (runs.size() > 1 || danling::is_run_directory(runs.front())), command_name,
                        "expected the directory of a run, or one that contains runs, got ", quote(name),
                        ", which has no metadata of a run");
     for (const auto& run : runs) {
@@ -49,7 +49,7 @@ std::vector<std::filesystem::path> find_runs(const std::vector<std::string>& nam
       }
     }
   }
-  check<ConfigError>(out.size() <= kMaxRuns, kCommand, "expected at most ", kMaxRuns, " runs in one page, got ",
+  check<ConfigError>(out.size() <= max_runs, command_name, "expected at most ", max_runs, " runs in one page, got ",
                      out.size(), "; name fewer");
   return out;
 }
@@ -57,16 +57,16 @@ std::vector<std::filesystem::path> find_runs(const std::vector<std::string>& nam
 }  // namespace
 
 int report(std::span<const std::string> words) {
-  const Arguments arguments(kCommand, with_long_names(words), kOptions);
+  const Arguments arguments(command_name, with_long_names(words), option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling report RUN... [-o FILE]\n\nWrites one HTML page with the curves, configs, results and "
         "checkpoints of runs. RUN is the directory of a run,\nor one that contains runs. The page needs no "
         "network.\n\n%s\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
-  check<ConfigError>(!arguments.positional().empty(), kCommand,
+  check<ConfigError>(!arguments.positional().empty(), command_name,
                      "expected the directory of at least one run, got none; --help shows the usage");
   const auto dirs = find_runs(arguments.positional());
   std::vector<RunOfPage> runs;

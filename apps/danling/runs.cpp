@@ -6,7 +6,7 @@
 namespace danling_command {
 namespace {
 
-constexpr CommandEntry kCommands[] = {
+constexpr CommandEntry command_list[] = {
     {"ls", runs_ls, "list runs: status, progress, score, time, size"},
     {"show", runs_show, "show the details of one run"},
     {"compare", runs_compare, "compare two runs down to the first differing key, step and tensor"},
@@ -21,7 +21,7 @@ int runs(std::span<const std::string> words) {
       "danling runs",
       "A RUN is a path, or the beginning of the id of a run or config, or of folder/id, below --root (default:\n"
       "experiments).\n",
-      kCommands, words);
+      command_list, words);
 }
 
 }  // namespace danling_command

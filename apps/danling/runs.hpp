@@ -24,7 +24,7 @@ int runs_best(std::span<const std::string> words);
 int runs_rm(std::span<const std::string> words);
 
 /// The default directory of runs.
-inline constexpr std::string_view kRunsRoot = "experiments";
+inline constexpr std::string_view runs_root = "experiments";
 
 /// The facts about a run, for one line of a list.
 struct RunFacts {

@@ -21,7 +21,7 @@ using danling::detail::quote;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--root", "DIR", "directory of runs (default: experiments)"},
     {"--checkpoint", "NAME",
      "compare these checkpoints, such as ckpt-e000001.pth (default: latest.pth, else best.pth, "
@@ -258,7 +258,7 @@ Verdict compare_checkpoints(const RunFacts& a, const RunFacts& b, const std::opt
 }  // namespace
 
 int runs_compare(std::span<const std::string> words) {
-  const Arguments arguments("danling runs compare", words, kOptions);
+  const Arguments arguments("danling runs compare", words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling runs compare A B [options]\n\n"
@@ -267,11 +267,11 @@ int runs_compare(std::span<const std::string> words) {
         "runs; numbers exactly. Lists config keys that are not part of a run's id, such as epochs or paths, but does\n"
         "not count them as differences.\n\n%s\n"
         "Exit code: 0 if all compared parts are identical, 1 if the runs differ, 2 after an error.\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   arguments.expect(2, "two runs");
-  const auto root = arguments.value("--root").value_or(std::string(kRunsRoot));
+  const auto root = arguments.value("--root").value_or(std::string(runs_root));
   const auto a = read_run(find_run(arguments.positional()[0], root));
   const auto b = read_run(find_run(arguments.positional()[1], root));
   const std::vector<Verdict> verdicts = {compare_configs(a, b), compare_results(a, b), compare_metrics(a, b),

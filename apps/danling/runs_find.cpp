@@ -15,7 +15,7 @@ using danling::detail::concat;
 using danling::detail::quote;
 namespace fs = std::filesystem;
 
-constexpr std::size_t kShortest = 4;  // characters of a short name
+constexpr std::size_t shortest_name = 4;  // characters of a short name
 
 // Returns the config id within a run id.
 std::string config_part(const std::string& id) { return id.substr(id.rfind('-') + 1); }
@@ -24,7 +24,7 @@ std::size_t common_length(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-// Returns the shortest unique beginning of each name, of at least kShortest characters; empty for a repeated name.
+// Returns the shortest unique beginning of each name, of at least shortest_name characters; empty for a repeated name.
 std::vector<std::string> beginnings(const std::vector<std::string>& names) {
   std::vector<std::size_t> order(names.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -43,7 +43,7 @@ std::vector<std::string> beginnings(const std::vector<std::string>& names) {
       }
     }
     if (!twice) {
-      out[order[at]] = name.substr(0, std::max(shared + 1, kShortest));
+      out[order[at]] = name.substr(0, std::max(shared + 1, shortest_name));
     }
   }
   return out;
@@ -62,7 +62,7 @@ std::vector<std::string> short_names(const std::vector<fs::path>& dirs) {
   auto out = beginnings(configs);
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (out[i].empty()) {  // the config has runs in several lineages or code versions
-      out[i] = concat(whole[i].substr(0, whole[i].find('/') + 1), configs[i].substr(0, kShortest));
+      out[i] = concat(whole[i].substr(0, whole[i].find('/') + 1), configs[i].substr(0, shortest_name));
       const auto same = std::count_if(whole.begin(), whole.end(),
                                       [&](const std::string& other) { return other.starts_with(out[i]); });
       out[i] = same == 1 ? out[i] : whole[i];

@@ -20,7 +20,7 @@ using danling::ConfigError;
 using danling::detail::concat;
 using danling::detail::quote;
 
-const std::initializer_list<Option> kListOptions = {
+const std::initializer_list<Option> list_options = {
     {"--sort", "KEY",
      "started (default), run, name, lineage, status, progress, score, latest, duration, size, or a config key"},
     {"--reverse", "", "reverse the order"},
@@ -29,7 +29,7 @@ const std::initializer_list<Option> kListOptions = {
     {"--json", "", "print JSON for programs"},
     {"--help", "", "print this text"}};
 
-const std::initializer_list<Option> kBestOptions = {
+const std::initializer_list<Option> best_options = {
     {"--score", "PATH", "a number of the results, such as val.acc (default: the score of the runs)"},
     {"--mode", "min|max", "direction of better scores (default: that of the runs)"},
     {"--filter", "KEY=VALUE", "runs with this status, name, lineage, id, or value of a config key; repeatable", true},
@@ -47,7 +47,7 @@ std::vector<Line> lines_below(const Arguments& arguments, std::string_view comma
                                       "expected one directory of runs, got ", arguments.positional().size(),
                                       "; --help shows the usage");
   const RunFilter filter(command, arguments.values("--filter"));
-  auto facts = read_runs(arguments.positional().empty() ? std::string(kRunsRoot) : arguments.positional()[0]);
+  auto facts = read_runs(arguments.positional().empty() ? std::string(runs_root) : arguments.positional()[0]);
   std::vector<std::filesystem::path> dirs;
   for (const auto& run : facts) {
     dirs.push_back(run.run.dir());
@@ -105,15 +105,15 @@ Rank rank_of(const Line& line, const std::string& key) {
 }
 
 void sort_lines(std::vector<Line>& lines, const std::string& key, bool reverse) {
-  static const std::vector<std::string> kOwn = {"started", "run",    "name",     "lineage", "status", "progress",
-                                                "score",   "latest", "duration", "size",    "id"};
-  const bool own = std::find(kOwn.begin(), kOwn.end(), key) != kOwn.end();
+  static const std::vector<std::string> own_columns = {"started", "run",    "name",     "lineage", "status", "progress",
+                                                       "score",   "latest", "duration", "size",    "id"};
+  const bool own = std::find(own_columns.begin(), own_columns.end(), key) != own_columns.end();
   const bool known = own || lines.empty() || std::any_of(lines.begin(), lines.end(), [&](const Line& line) {
                        return !run_value(line.facts, key).empty();
                      });
   danling::detail::check<ConfigError>(known, "danling runs ls",
                                       "expected --sort with a column or a config key of some run, got ", quote(key),
-                                      danling::detail::did_you_mean(key, kOwn));
+                                      danling::detail::did_you_mean(key, own_columns));
   std::vector<std::pair<Rank, std::size_t>> order;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     order.emplace_back(rank_of(lines[i], key), i);
@@ -251,10 +251,10 @@ void choose_best(RunFacts& facts) {
 }  // namespace
 
 int runs_ls(std::span<const std::string> words) {
-  const Arguments arguments("danling runs ls", words, kListOptions);
+  const Arguments arguments("danling runs ls", words, list_options);
   if (arguments.has("--help")) {
     std::printf("Usage: danling runs ls [ROOT] [options]\n\nLists the runs below ROOT (default: experiments).\n\n%s",
-                describe(kListOptions).c_str());
+                describe(list_options).c_str());
     return 0;
   }
   const auto limit = arguments.integer("--limit", 0);
@@ -279,12 +279,12 @@ int runs_best(std::span<const std::string> words) {
   constexpr auto where = "danling runs best";
   std::vector<std::string> long_words(words.begin(), words.end());
   std::replace(long_words.begin(), long_words.end(), std::string("-n"), std::string("--limit"));
-  const Arguments arguments(where, long_words, kBestOptions);
+  const Arguments arguments(where, long_words, best_options);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling runs best [ROOT] [options]\n\nLists the best runs below ROOT (default: experiments), best "
         "first.\n\n%s",
-        describe(kBestOptions).c_str());
+        describe(best_options).c_str());
     return 0;
   }
   const auto mode = arguments.value("--mode");

@@ -18,9 +18,9 @@ using danling::detail::concat;
 using danling::detail::quote;
 namespace fs = std::filesystem;
 
-constexpr auto kWhere = "danling runs rm";
+constexpr auto where = "danling runs rm";
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--root", "DIR", "directory of runs (default: experiments)"},
     {"--keep", "best|latest",
      "keep this checkpoint, and logs, metrics, results and metadata; remove other checkpoints "
@@ -40,7 +40,7 @@ fs::path real_run(const std::string& word, const fs::path& root) {
   const auto dir = find_run(word, root).lexically_normal();
   const auto bare = dir.has_filename() ? dir : dir.parent_path();
   std::error_code error;
-  danling::detail::check<ConfigError>(!fs::is_symlink(bare, error), kWhere, "expected a run's directory, got ",
+  danling::detail::check<ConfigError>(!fs::is_symlink(bare, error), where, "expected a run's directory, got ",
                                       quote(bare.string()), ", a link to ",
                                       quote(fs::read_symlink(bare, error).string()), "; name the directory itself");
   if (!fs::is_directory(word, error)) {  // the run was found by its id
@@ -48,7 +48,7 @@ fs::path real_run(const std::string& word, const fs::path& root) {
     const auto real = fs::canonical(bare, error);
     const auto below = real.lexically_relative(real_root);
     danling::detail::check<ConfigError>(
-        !below.empty() && *below.begin() != "..", kWhere, "expected a run below ", quote(root.string()), ", got ",
+        !below.empty() && *below.begin() != "..", where, "expected a run below ", quote(root.string()), ", got ",
         quote(bare.string()), ", which a link resolves to ", quote(real.string()), "; name that directory itself");
   }
   return fs::canonical(bare, error);
@@ -64,7 +64,7 @@ Removal plan_removal(const fs::path& dir, const std::optional<std::string>& keep
   const auto checkpoints = run.checkpoints();
   const auto found = std::find_if(checkpoints.begin(), checkpoints.end(),
                                   [&](const auto& file) { return file.path.filename() == kept; });
-  danling::detail::check<ConfigError>(found != checkpoints.end(), kWhere, "expected ", kept, " to keep in ",
+  danling::detail::check<ConfigError>(found != checkpoints.end(), where, "expected ", kept, " to keep in ",
                                       quote(run.checkpoint_dir().string()), ", got none; nothing is removed");
   std::vector<std::uint64_t> counted = {found->inode};
   for (const auto& file : checkpoints) {
@@ -88,8 +88,8 @@ Removal plan_removal(const fs::path& dir, const std::optional<std::string>& keep
 // Removes the planned paths. Renames the directory of a run first, so that it is removed completely or not at all.
 void remove(const Removal& removal) {
   const danling::RunLock hold(removal.dir);
-  danling::detail::check<ConfigError>(danling::is_run_directory(removal.dir), kWhere,
-                                      "expected a run's directory, got ", quote(removal.dir.string()),
+  danling::detail::check<ConfigError>(danling::is_run_directory(removal.dir), where, "expected a run's directory, got ",
+                                      quote(removal.dir.string()),
                                       ", which changed in the meantime; nothing of it is removed");
   for (const auto& part : removal.parts) {
     std::error_code error;
@@ -97,17 +97,17 @@ void remove(const Removal& removal) {
     if (part == removal.dir) {
       target = part.parent_path() / concat(".removing-", part.filename().string(), "-", getpid());
       fs::rename(part, target, error);
-      danling::detail::check<danling::Error>(!error, kWhere, "expected to remove ", quote(part.string()), ", got ",
+      danling::detail::check<danling::Error>(!error, where, "expected to remove ", quote(part.string()), ", got ",
                                              quote(error.message()), "; nothing of it is removed");
     }
     fs::remove_all(target, error);  // removes links, not their targets
-    danling::detail::check<danling::Error>(!error, kWhere, "expected to remove all of ", quote(part.string()), ", got ",
+    danling::detail::check<danling::Error>(!error, where, "expected to remove all of ", quote(part.string()), ", got ",
                                            quote(error.message()), "; the rest is in ", quote(target.string()));
   }
 }
 
 bool ask(const std::string& question) {
-  danling::detail::check<ConfigError>(isatty(0) == 1, kWhere,
+  danling::detail::check<ConfigError>(isatty(0) == 1, where,
                                       "expected --yes, since standard input is not a terminal; --dry-run prints "
                                       "what would be removed");
   std::printf("%s [y/N] ", question.c_str());
@@ -120,20 +120,20 @@ bool ask(const std::string& question) {
 }  // namespace
 
 int runs_rm(std::span<const std::string> words) {
-  const Arguments arguments(kWhere, words, kOptions);
+  const Arguments arguments(where, words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling runs rm RUN... [options]\n\n"
         "Removes runs. Refuses a run in which a process runs, and a directory that is not a run. Never follows links.\n"
         "\n%s",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   const auto keep = arguments.value("--keep");
-  danling::detail::check<ConfigError>(!keep || *keep == "best" || *keep == "latest", kWhere,
+  danling::detail::check<ConfigError>(!keep || *keep == "best" || *keep == "latest", where,
                                       "expected --keep best or latest, got ", quote(keep.value_or("")));
-  danling::detail::check<ConfigError>(!arguments.positional().empty(), kWhere, "expected runs to remove, got none");
-  const auto root = arguments.value("--root").value_or(std::string(kRunsRoot));
+  danling::detail::check<ConfigError>(!arguments.positional().empty(), where, "expected runs to remove, got none");
+  const auto root = arguments.value("--root").value_or(std::string(runs_root));
   // Finds and checks all runs before it removes the first.
   std::vector<Removal> removals;
   std::uint64_t bytes = 0;

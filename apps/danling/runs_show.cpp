@@ -15,10 +15,10 @@ namespace {
 using danling::detail::concat;
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostColumns = 8;  // numbers per result
-constexpr std::size_t kMostRows = 10;
+constexpr std::size_t most_columns = 8;  // numbers per result
+constexpr std::size_t most_rows = 10;
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--root", "DIR", "directory of runs (default: experiments)"},
     {"--all", "", "all rows of the results, not only the last ten and the best"},
     {"--help", "", "print this text"}};
@@ -116,13 +116,13 @@ void show_results(const RunFacts& facts, bool all) {
     return;
   }
   auto columns = columns_of(rows->back().result, facts.rule);
-  const std::size_t left_out = columns.size() > kMostColumns ? columns.size() - kMostColumns : 0;
+  const std::size_t left_out = columns.size() > most_columns ? columns.size() - most_columns : 0;
   columns.resize(columns.size() - left_out);
   std::vector<std::string> heads = {facts.by_steps ? "step" : "epoch"};
   heads.insert(heads.end(), columns.begin(), columns.end());
   heads.emplace_back("");
   danling::TextTable table(heads);
-  const std::size_t skip = all || rows->size() <= kMostRows ? 0 : rows->size() - kMostRows;
+  const std::size_t skip = all || rows->size() <= most_rows ? 0 : rows->size() - most_rows;
   for (std::size_t i = 0; i < rows->size(); ++i) {
     const auto& row = (*rows)[i];
     const bool best = facts.best && facts.best->number == row.number;
@@ -232,15 +232,15 @@ void show_log(const RunFacts& facts) {
   }
   head(concat("log ", log->string()));
   std::ifstream file(*log);
-  constexpr std::streamoff kEnd = 16384;
+  constexpr std::streamoff tail_bytes = 16384;
   file.seekg(0, std::ios::end);
-  file.seekg(std::max<std::streamoff>(static_cast<std::streamoff>(file.tellg()) - kEnd, 0));
+  file.seekg(std::max<std::streamoff>(static_cast<std::streamoff>(file.tellg()) - tail_bytes, 0));
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) {
     lines.push_back(std::move(line));
   }
-  constexpr std::size_t kLast = 5;
-  for (std::size_t i = lines.size() > kLast ? lines.size() - kLast : 0; i < lines.size(); ++i) {
+  constexpr std::size_t last_lines = 5;
+  for (std::size_t i = lines.size() > last_lines ? lines.size() - last_lines : 0; i < lines.size(); ++i) {
     std::printf("  %s\n", lines[i].empty() ? "" : printable(lines[i]).c_str());
   }
 }
@@ -248,14 +248,14 @@ void show_log(const RunFacts& facts) {
 }  // namespace
 
 int runs_show(std::span<const std::string> words) {
-  const Arguments arguments("danling runs show", words, kOptions);
+  const Arguments arguments("danling runs show", words, option_list);
   if (arguments.has("--help")) {
     std::printf("Usage: danling runs show RUN [options]\n\nShows the details of a run.\n\n%s",
-                describe(kOptions).c_str());
+                describe(option_list).c_str());
     return 0;
   }
   arguments.expect(1, "one run");
-  const auto root = arguments.value("--root").value_or(std::string(kRunsRoot));
+  const auto root = arguments.value("--root").value_or(std::string(runs_root));
   const auto facts = read_run(find_run(arguments.positional()[0], root));
   show_state(facts);
   show_config(facts);

@@ -35,9 +35,9 @@ using danling::detail::check;
 using danling::detail::concat;
 using danling::detail::quote;
 
-constexpr std::string_view kCommand = "danling schedule";
+constexpr std::string_view command_name = "danling schedule";
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--total_steps", "N", "steps to draw (default: sched.total_steps, steps or epochs of the config)"},
     {"--model", "NAME", "one of several models (default: all models of the config)"},
     {"--metrics", "LIST", "metrics for a schedule that needs one, one number per step, such as 1,0.8,0.8"},
@@ -71,7 +71,7 @@ std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  check<ConfigError>(file.good() || file.eof(), kCommand, "expected a config to read, got ", quote(path));
+  check<ConfigError>(file.good() || file.eof(), command_name, "expected a config to read, got ", quote(path));
   return text.str();
 }
 
@@ -84,7 +84,7 @@ const ConfigTree* find(const ConfigTree& tree, std::string_view key, std::string
 
 std::optional<std::int64_t> integer(const ConfigTree& tree, std::string_view key, const std::string& path) {
   const ConfigTree* found = find(tree, key, key);
-  check<ConfigError>(found == nullptr || found->is_integer(), kCommand, "expected a whole number for ", quote(key),
+  check<ConfigError>(found == nullptr || found->is_integer(), command_name, "expected a whole number for ", quote(key),
                      " in ", quote(path), ", got ", found != nullptr ? found->kind() : "");
   return found != nullptr ? std::optional(found->integer()) : std::nullopt;
 }
@@ -96,7 +96,7 @@ std::vector<double> rates_of(const danling::optim::OptimizerSpec& spec) {
     const danling::optim::OptimizerSpec defaults(*spec.type);
     lr = danling::optim::build_optimizer(defaults, {{"weight", at::zeros({2, 2})}})->param_groups().front().lr;
   }
-  check<ConfigError>(lr.has_value(), kCommand, "expected ", spec.section, ".lr in the config, got none");
+  check<ConfigError>(lr.has_value(), command_name, "expected ", spec.section, ".lr in the config, got none");
   std::vector<double> out = {*lr};
   for (const auto& group : spec.param_groups) {
     const double own = group.lr_multiplier ? *lr * *group.lr_multiplier : group.lr.value_or(*lr);
@@ -137,7 +137,7 @@ ConfigTree known_keys(const ConfigTree& tree) {
 
 Settings read_settings(const std::string& path) {
   const ConfigTree tree = danling::from_yaml(read(path), path);
-  check<ConfigError>(tree.is_map(), kCommand, "expected a map of settings in ", quote(path), ", got ", tree.kind());
+  check<ConfigError>(tree.is_map(), command_name, "expected a map of settings in ", quote(path), ", got ", tree.kind());
   Settings out;
   if (const ConfigTree* optim = find(tree, "optim", "optimizer"); optim != nullptr && optim->is_map()) {
     danling::from_tree(out.optim, known_keys(*optim), path);
@@ -165,7 +165,7 @@ Schedule make(const Settings& settings, const danling::optim::SchedulerSpec& spe
               const danling::optim::OptimizerSpec& optim, std::optional<std::int64_t> total) {
   const bool by_epoch = spec.interval_name() == "epoch" || needs_metric(spec);
   total = total ? total : spec.total_steps ? spec.total_steps : by_epoch ? settings.epochs : settings.steps;
-  check<ConfigError>(total || needs_metric(spec), kCommand, "expected --total_steps N, since the config sets ",
+  check<ConfigError>(total || needs_metric(spec), command_name, "expected --total_steps N, since the config sets ",
                      settings.epochs ? "epochs, whose number of steps depends on the data" : "no number of steps",
                      ", got none");
   Schedule out{std::make_unique<Groups>(rates_of(optim)), nullptr, total.value_or(1), by_epoch ? "epoch" : "step"};
@@ -179,7 +179,7 @@ std::vector<double> read_numbers(const std::string& list) {
   for (std::string word; std::getline(text, word, ',');) {
     double value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    check<ConfigError>(error == std::errc() && end == word.data() + word.size(), kCommand,
+    check<ConfigError>(error == std::errc() && end == word.data() + word.size(), command_name,
                        "expected numbers with commas for --metrics, got ", quote(list));
     out.push_back(value);
   }
@@ -254,12 +254,12 @@ std::string picture_path(const std::string& path, const std::string& model) {
 }  // namespace
 
 int schedule(std::span<const std::string> words) {
-  const Arguments arguments(kCommand, words, kOptions);
+  const Arguments arguments(command_name, words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling schedule CONFIG [options]\n\nDraws the learning rates of a config of any program: `sched` with "
         "the rates of `optim`.\n\n%s\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
   arguments.expect(1, "a config");
@@ -272,7 +272,7 @@ int schedule(std::span<const std::string> words) {
     models.push_back(entry.first);
   }
   if (const auto model = arguments.value("--model")) {
-    check<ConfigError>(settings.sched.models.contains(*model) || settings.optim.models.contains(*model), kCommand,
+    check<ConfigError>(settings.sched.models.contains(*model) || settings.optim.models.contains(*model), command_name,
                        "expected a model that has a section in sched or optim, got ", quote(*model),
                        danling::detail::did_you_mean(*model, models));
     models = {*model};
@@ -306,7 +306,7 @@ int schedule(std::span<const std::string> words) {
       auto series = drawing.series(501);
       series.push_back(zero);
       file << danling::plot_svg(series, options);
-      check<ConfigError>(static_cast<bool>(file.flush()), kCommand, "expected to write ", quote(name),
+      check<ConfigError>(static_cast<bool>(file.flush()), command_name, "expected to write ", quote(name),
                          ", got an error");
       continue;
     }
@@ -317,7 +317,7 @@ int schedule(std::span<const std::string> words) {
     series.push_back(zero);
     std::puts(danling::plot_text(series, options).c_str());
   }
-  check<ConfigError>(drawn, kCommand, "expected sched.type in ", quote(arguments.positional()[0]), ", got none");
+  check<ConfigError>(drawn, command_name, "expected sched.type in ", quote(arguments.positional()[0]), ", got none");
   return 0;
 }
 

@@ -23,7 +23,7 @@ using danling::detail::quote;
 
 constexpr auto where = "supervise";
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--max-failures", "N", "give up after N failures in a row without progress (3)"},
     {"--hang-timeout", "S", "seconds without progress that count as a hang; 0: no limit (1800)"},
     {"--start-timeout", "S", "seconds until the first heartbeat; 0: no limit (0)"},
@@ -49,7 +49,7 @@ void print_help() {
       "If this command dies, the program dies too.\n\n"
       "Exit code: the last exit code of the program, or 128 + signal; 126 or 127 if PROGRAM cannot be started; 2 for\n"
       "wrong options.\n",
-      describe(kOptions).c_str());
+      describe(option_list).c_str());
 }
 
 /// Opens standard streams that the caller has closed, so that no later file gets the number of one.
@@ -67,7 +67,7 @@ int supervise(std::span<const std::string> words) {
   const auto program = std::find(words.begin(), words.end(), "--");
   check<ConfigError>(program != words.end() || std::find(words.begin(), words.end(), "--help") != words.end(), where,
                      "expected -- between the options and the program, as in danling supervise -- ./train, got none");
-  const Arguments arguments(where, {words.begin(), program}, kOptions);
+  const Arguments arguments(where, {words.begin(), program}, option_list);
   if (arguments.has("--help")) {
     print_help();
     return 0;

@@ -20,10 +20,10 @@ using danling::detail::concat;
 using danling::detail::quote;
 namespace fs = std::filesystem;
 
-constexpr auto kWhere = "danling sweep";
-constexpr std::size_t kMostReported = 100;  // runs per page
+constexpr auto where = "danling sweep";
+constexpr std::size_t most_reported = 100;  // runs per page
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--dir", "DIR", "directory of the sweep (default: sweeps/ and the name of the file)"},
     {"--jobs", "N", "trials at a time (default: the number of cores divided by --threads)"},
     {"--threads", "N", "threads per trial (default: 1, or the cores divided by --jobs)"},
@@ -51,7 +51,7 @@ void print_help() {
       "  halving: {resource: epochs, min: 1, max: 9, factor: 3}\n\n"
       "The same command continues a sweep that was stopped or killed.\n\n%s\n"
       "Exit code: 0 if all trials are done, 1 after too many failures, 128 + signal after a stop, 2 after an error.\n",
-      describe(kOptions).c_str());
+      describe(option_list).c_str());
 }
 
 SweepLimits limits_of(const Arguments& arguments) {
@@ -60,7 +60,7 @@ SweepLimits limits_of(const Arguments& arguments) {
   const auto threads = arguments.integer("--threads", 1);
   constexpr std::int64_t most = 4096;
   for (const auto& [option, number] : {std::pair("--jobs", jobs), std::pair("--threads", threads)}) {
-    danling::detail::check<ConfigError>(number.value_or(1) <= most, kWhere, "expected ", option, " of at most ", most,
+    danling::detail::check<ConfigError>(number.value_or(1) <= most, where, "expected ", option, " of at most ", most,
                                         ", got ", number.value_or(1));
   }
   SweepLimits out;
@@ -68,7 +68,7 @@ SweepLimits limits_of(const Arguments& arguments) {
   out.jobs = static_cast<int>(jobs.value_or(std::max(cores / out.threads, 1)));
   if (const auto text = arguments.value("--memory")) {
     const auto size = danling::TextTraits<danling::MemorySize>::parse(*text);
-    danling::detail::check<ConfigError>(size && size->bytes > 0, kWhere, "expected --memory to be ",
+    danling::detail::check<ConfigError>(size && size->bytes > 0, where, "expected --memory to be ",
                                         danling::TextTraits<danling::MemorySize>::expected, ", got ", quote(*text));
     out.memory = static_cast<std::uint64_t>(size->bytes);
   }
@@ -129,7 +129,7 @@ void write_report(const SweepState& state) {
   const Command report = find_command("report");
   std::vector<std::string> words;
   for (const auto* trial : state.ranking()) {
-    if (!trial->run.empty() && words.size() < kMostReported) {
+    if (!trial->run.empty() && words.size() < most_reported) {
       words.push_back(trial->run);
     }
   }
@@ -162,13 +162,13 @@ int run_sweep(const SweepSpec& spec, const SweepLimits& limits, SweepState& stat
     std::printf("to continue: %s\n", command.c_str());
   }
   const bool any = ranking.front()->last_score() != nullptr;
-  return sweep.signal() != 0 ? 128 + sweep.signal() : sweep.status() == "failed" || !any ? 1 : 0;
+  return sweep.signal() != 0 ? 128 + sweep.signal() : sweep.status() == "finished" && any ? 0 : 1;
 }
 
 }  // namespace
 
 int sweep(std::span<const std::string> words) {
-  const Arguments arguments(kWhere, words, kOptions);
+  const Arguments arguments(where, words, option_list);
   if (arguments.has("--help")) {
     print_help();
     return 0;
@@ -199,7 +199,12 @@ int sweep(std::span<const std::string> words) {
     }
   }
   std::vector<std::string> again = {"danling", "sweep"};
-  again.insert(again.end(), words.begin(), words.end());
+  const auto program = std::find(words.begin(), words.end(), "--");
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (*word != "--retry-failed" || word > program) {
+      again.push_back(shell_word(*word));
+    }
+  }
   return run_sweep(spec, limits, state, danling::detail::join(again, " "));
 }
 

@@ -22,7 +22,7 @@ namespace {
 using danling::detail::concat;
 using danling::detail::quote;
 
-constexpr auto kWhere = "danling sweep";
+constexpr auto where = "danling sweep";
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> out;
@@ -47,7 +47,7 @@ std::vector<std::string> environment_with(int threads) {
 
 TrialLock::TrialLock(const std::filesystem::path& path)
     : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-  danling::detail::check<danling::StateError>(file_ >= 0, kWhere, "expected to open the lock ", quote(path.string()),
+  danling::detail::check<danling::StateError>(file_ >= 0, where, "expected to open the lock ", quote(path.string()),
                                               ", got ", quote(std::strerror(errno)));
   // On a file system without locks, assumes that the lock is free.
   taken_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
@@ -62,7 +62,7 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   auto argv = pointers(words);
   auto environment = pointers(variables);
   const int output = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  danling::detail::check<danling::ConfigError>(output >= 0, kWhere, "expected a log that can be written, got ",
+  danling::detail::check<danling::ConfigError>(output >= 0, where, "expected a log that can be written, got ",
                                                quote(std::strerror(errno)), " for ", quote(log.string()));
   std::array<int, 2> failed{-1, -1};
   const bool piped = pipe2(failed.data(), O_CLOEXEC) == 0;
@@ -91,7 +91,7 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   if (piped && pid_ < 0) {
     ::close(failed[0]);
   }
-  danling::detail::check<danling::StateError>(pid_ > 0, kWhere, "expected a process for a trial, got ",
+  danling::detail::check<danling::StateError>(pid_ > 0, where, "expected a process for a trial, got ",
                                               quote(std::strerror(fork_error)));
   int reason = 0;
   ssize_t got = 0;
@@ -101,7 +101,7 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   if (got == static_cast<ssize_t>(sizeof reason)) {
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
-    danling::detail::fail<danling::ConfigError>(kWhere, "expected a program that can be started, got ",
+    danling::detail::fail<danling::ConfigError>(where, "expected a program that can be started, got ",
                                                 quote(program.front()), " (", std::strerror(reason), ")");
   }
 }
@@ -141,19 +141,19 @@ void TrialProcess::send(int signal) const {
 }
 
 std::string last_line_of(const std::filesystem::path& log, std::uint64_t offset) {
-  constexpr std::uint64_t kMost = 65536;
-  constexpr std::size_t kLongest = 500;
+  constexpr std::uint64_t most = 65536;
+  constexpr std::size_t longest = 500;
   std::ifstream file(log, std::ios::binary);
   file.seekg(0, std::ios::end);
   const auto size = static_cast<std::uint64_t>(std::max<std::streamoff>(file.tellg(), 0));
-  file.seekg(static_cast<std::streamoff>(std::max(offset, size > kMost ? size - kMost : 0)));
+  file.seekg(static_cast<std::streamoff>(std::max(offset, size > most ? size - most : 0)));
   std::string out;
   for (std::string line; std::getline(file, line);) {
     if (line.find_first_not_of(" \t\r") != std::string::npos) {
       out = line;
     }
   }
-  return out.substr(0, kLongest);
+  return out.substr(0, longest);
 }
 
 }  // namespace danling_command

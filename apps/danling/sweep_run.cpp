@@ -23,8 +23,8 @@ namespace {
 using danling::detail::concat;
 namespace fs = std::filesystem;
 
-constexpr int kTimeLimit = 75;  // exit code of dl::run
-constexpr std::chrono::seconds kLongestSetup{60};
+constexpr int time_limit = 75;  // exit code of dl::run
+constexpr std::chrono::seconds longest_setup{60};
 
 void say(const std::string& text) {
   std::printf("[sweep] %s\n", text.c_str());
@@ -236,7 +236,7 @@ void SweepRun::measure(Running& running) {
     std::error_code error;
     const auto dir = run_of(*running.task.trial);
     const auto lines = dir.empty() ? 0 : fs::file_size(dir / "metrics.jsonl", error);
-    running.begun = (!dir.empty() && !error && lines > 0) || Clock::now() - running.started > kLongestSetup;
+    running.begun = (!dir.empty() && !error && lines > 0) || Clock::now() - running.started > longest_setup;
   }
 }
 
@@ -279,12 +279,12 @@ void SweepRun::judge(Running& running) {
     return;
   }
   const bool asked = stopping_ && process.code() != 1 && process.code() != 2;
-  const bool stopped = process.code() == kTimeLimit || process.code() == 128 + SIGTERM ||
+  const bool stopped = process.code() == time_limit || process.code() == 128 + SIGTERM ||
                        process.code() == 128 + SIGINT || process.code() == 128 + SIGHUP;
   if (asked || stopped) {
     trial.status = "stopped";
     held_.insert(trial.number);
-    say(concat(trial.name(), process.code() == kTimeLimit ? " stopped at its time limit" : " stopped"));
+    say(concat(trial.name(), process.code() == time_limit ? " stopped at its time limit" : " stopped"));
     return;
   }
   const std::string line = last_line_of(state_.log_of(trial), running.log_offset);

@@ -21,11 +21,11 @@ using danling::detail::quote;
 using Kind = SweepParameter::Kind;
 using Method = SweepSpec::Method;
 
-constexpr auto kWhere = "danling sweep";
-constexpr std::int64_t kMostTrials = 100000;
+constexpr auto where = "danling sweep";
+constexpr std::int64_t most_trials = 100000;
 
 /// The keys of the config that the sweep sets for each trial.
-const std::vector<std::string> kOwnKeys = {"workspace_root", "lineage",     "auto_resume",
+const std::vector<std::string> own_keys = {"workspace_root", "lineage",     "auto_resume",
                                            "resume",         "num_threads", "record"};
 
 /// Formats a value of a config for an option of the program.
@@ -44,8 +44,8 @@ class Section {
  public:
   Section(const ConfigTree& tree, std::string path, const std::string& file)
       : tree_(tree), path_(std::move(path)), file_(file) {
-    danling::detail::check<ConfigError>(tree.is_map(), kWhere, "expected a mapping",
-                                        path_.empty() ? "" : " at " + path_, ", got ", tree.kind(), place());
+    danling::detail::check<ConfigError>(tree.is_map(), where, "expected a mapping", path_.empty() ? "" : " at " + path_,
+                                        ", got ", tree.kind(), place());
   }
 
   std::string place() const { return concat(" (file ", quote(file_), ")"); }
@@ -59,7 +59,7 @@ class Section {
 
   template <class... Parts>
   [[noreturn]] void refuse(const std::string& key, const ConfigTree& got, const Parts&... expected) const {
-    danling::detail::fail<ConfigError>(kWhere, "expected ", path_of(key), " to be ", expected..., ", got ",
+    danling::detail::fail<ConfigError>(where, "expected ", path_of(key), " to be ", expected..., ", got ",
                                        got.is_map() ? std::string("a mapping") : quote(option_text(got)), place());
   }
 
@@ -89,7 +89,7 @@ class Section {
   std::string one_of(const std::string& key, const std::vector<std::string>& names, const std::string& fallback) {
     const auto word = text(key);
     if (word && std::find(names.begin(), names.end(), *word) == names.end()) {
-      danling::detail::fail<ConfigError>(kWhere, "expected ", path_of(key), " to be one of ",
+      danling::detail::fail<ConfigError>(where, "expected ", path_of(key), " to be one of ",
                                          danling::detail::join(names), ", got ", quote(*word),
                                          danling::detail::did_you_mean(*word, names), place());
     }
@@ -100,7 +100,7 @@ class Section {
   void finish() const {
     for (const auto& entry : tree_.map()) {
       const std::string key = entry.key.string();
-      danling::detail::check<ConfigError>(std::find(known_.begin(), known_.end(), key) != known_.end(), kWhere,
+      danling::detail::check<ConfigError>(std::find(known_.begin(), known_.end(), key) != known_.end(), where,
                                           "expected one of the keys ", danling::detail::join(known_),
                                           path_.empty() ? "" : " at " + path_, ", got ", quote(key),
                                           danling::detail::did_you_mean(key, known_), place());
@@ -120,8 +120,8 @@ void read_choice(Section& section, const std::string& key, const ConfigTree& val
   }
   for (const auto& value : values.list()) {
     out.values.push_back(option_text(value));
-    danling::detail::check<ConfigError>(std::count(out.values.begin(), out.values.end(), out.values.back()) == 1,
-                                        kWhere, "expected the values of ", section.path_of(key), " to differ, got ",
+    danling::detail::check<ConfigError>(std::count(out.values.begin(), out.values.end(), out.values.back()) == 1, where,
+                                        "expected the values of ", section.path_of(key), " to differ, got ",
                                         quote(out.values.back()), " twice", section.place());
   }
 }
@@ -181,14 +181,13 @@ std::int64_t grid_size(const std::vector<SweepParameter>& parameters, const std:
   std::int64_t out = 1;
   for (const auto& parameter : parameters) {
     danling::detail::check<ConfigError>(
-        parameter.kind == Kind::choice || parameter.kind == Kind::integer, kWhere, "expected parameters.",
-        parameter.key,
+        parameter.kind == Kind::choice || parameter.kind == Kind::integer, where, "expected parameters.", parameter.key,
         " of a grid to be a list or {int: [low, high]}, got a range of numbers; method: random "
         "draws from it",
         place);
     const auto count = count_of(parameter);
-    danling::detail::check<ConfigError>(count <= static_cast<std::uint64_t>(kMostTrials / out), kWhere,
-                                        "expected a grid of at most ", kMostTrials,
+    danling::detail::check<ConfigError>(count <= static_cast<std::uint64_t>(most_trials / out), where,
+                                        "expected a grid of at most ", most_trials,
                                         " trials, got more with parameters.", parameter.key, place);
     out *= static_cast<std::int64_t>(count);
   }
@@ -204,9 +203,9 @@ void read_halving(Section& top, const std::string& file, SweepSpec& out) {
   const auto high = section.integer("max", 1);
   out.factor = section.integer("factor", 2).value_or(3);
   section.finish();
-  danling::detail::check<ConfigError>(low && high, kWhere, "expected halving.", low ? "max" : "min", ", the ",
+  danling::detail::check<ConfigError>(low && high, where, "expected halving.", low ? "max" : "min", ", the ",
                                       out.resource, " of the ", low ? "last" : "first", " rung, got none", top.place());
-  danling::detail::check<ConfigError>(*low < *high, kWhere, "expected halving.min to be below halving.max, got ", *low,
+  danling::detail::check<ConfigError>(*low < *high, where, "expected halving.min to be below halving.max, got ", *low,
                                       " and ", *high, top.place());
   for (std::int64_t goal = *low; goal<*high; goal = goal> * high / out.factor ? *high : goal * out.factor) {
     out.goals.push_back(goal);
@@ -280,7 +279,7 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   if (!program.empty()) {
     out.program = program;
   } else {
-    danling::detail::check<ConfigError>(words != nullptr, kWhere,
+    danling::detail::check<ConfigError>(words != nullptr, where,
                                         "expected a program, got none; put it after --, or as ", "the key program",
                                         top.place());
     if (!words->is_list() || words->list().empty()) {
@@ -292,23 +291,23 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   }
 
   const auto* parameters = top.find("parameters");
-  danling::detail::check<ConfigError>(parameters != nullptr, kWhere, "expected parameters, the keys to vary, got none",
+  danling::detail::check<ConfigError>(parameters != nullptr, where, "expected parameters, the keys to vary, got none",
                                       top.place());
   Section section(*parameters, "parameters", file);
   for (const auto& entry : parameters->map()) {
     const std::string key = entry.key.string();
-    danling::detail::check<ConfigError>(std::find(kOwnKeys.begin(), kOwnKeys.end(), key) == kOwnKeys.end(), kWhere,
+    danling::detail::check<ConfigError>(std::find(own_keys.begin(), own_keys.end(), key) == own_keys.end(), where,
                                         "expected parameters without ", quote(key),
                                         ", which the sweep sets for each trial", top.place());
-    danling::detail::check<ConfigError>(!entry.value.is_null(), kWhere, "expected values for parameters.", key,
+    danling::detail::check<ConfigError>(!entry.value.is_null(), where, "expected values for parameters.", key,
                                         ", got none", top.place());
     out.parameters.push_back(read_parameter(section, key, file));
   }
-  danling::detail::check<ConfigError>(!out.parameters.empty(), kWhere,
+  danling::detail::check<ConfigError>(!out.parameters.empty(), where,
                                       "expected at least one key in parameters, got none", top.place());
 
   const auto score = top.text("score");
-  danling::detail::check<ConfigError>(score && score->find('.') != std::string::npos, kWhere,
+  danling::detail::check<ConfigError>(score && score->find('.') != std::string::npos, where,
                                       "expected score to be a number of the results, such as val.acc, got ",
                                       score ? quote(*score) : std::string("none"), top.place());
   out.score = *score;
@@ -319,7 +318,7 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   const std::string metric = out.score.substr(out.score.rfind('.') + 1);
   const bool is_known = is_loss || std::any_of(known.begin(), known.end(),
                                                [&](std::string_view name) { return metric.starts_with(name); });
-  danling::detail::check<ConfigError>(is_known || top.names("mode"), kWhere,
+  danling::detail::check<ConfigError>(is_known || top.names("mode"), where,
                                       "expected mode: min or max with score: ", out.score, ", got none", top.place());
   out.higher_is_better = top.one_of("mode", {"min", "max"}, is_loss ? "min" : "max") == "max";
   out.max_failures = top.integer("max_failures", 0).value_or(out.max_failures);
@@ -329,8 +328,8 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
   } else {
     out.seed = static_cast<std::uint64_t>(top.integer("seed", 0).value_or(0));
     const auto trials = top.integer("trials", 1);
-    danling::detail::check<ConfigError>(trials && *trials <= kMostTrials, kWhere,
-                                        "expected trials, how many values to draw, of 1 to ", kMostTrials, ", got ",
+    danling::detail::check<ConfigError>(trials && *trials <= most_trials, where,
+                                        "expected trials, how many values to draw, of 1 to ", most_trials, ", got ",
                                         trials ? danling::to_text(*trials) : std::string("none"), top.place());
     out.trials = *trials;
   }
@@ -339,7 +338,7 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
     danling::detail::check<ConfigError>(
         std::none_of(out.parameters.begin(), out.parameters.end(),
                      [&](const SweepParameter& parameter) { return parameter.key == out.resource; }),
-        kWhere, "expected parameters without ", quote(out.resource), ", which halving sets", top.place());
+        where, "expected parameters without ", quote(out.resource), ", which halving sets", top.place());
   }
   top.finish();
   return out;

@@ -24,8 +24,8 @@ using danling::detail::quote;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr auto kWhere = "danling sweep";
-constexpr int kFormat = 1;
+constexpr auto where = "danling sweep";
+constexpr int state_format = 1;
 
 Json json_of(const TrialValues& values) {
   Json out = Json::object();
@@ -83,11 +83,11 @@ SweepState::SweepState(fs::path dir, const SweepSpec& spec) : dir_(std::move(dir
     danling::ensure_dir(folder);
   }
   lock_ = ::open((dir_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  danling::detail::check<ConfigError>(lock_ >= 0, kWhere, "expected a directory that can be written, got ",
+  danling::detail::check<ConfigError>(lock_ >= 0, where, "expected a directory that can be written, got ",
                                       quote(std::strerror(errno)), " for ", quote(dir_.string()));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(lock_);
-    danling::detail::fail<danling::StateError>(kWhere, "expected ", quote(dir_.string()),
+    danling::detail::fail<danling::StateError>(where, "expected ", quote(dir_.string()),
                                                " to be free, got another danling sweep that runs in it");
   }
   for (std::int64_t number = 0; number < spec.trials; ++number) {
@@ -115,38 +115,38 @@ void SweepState::load() {
   const auto json = Json::parse(danling::read_text(file), nullptr, false);
   const std::string hint = "; set another --dir, or remove it";
   danling::detail::check<ConfigError>(json.is_object() && json.contains("format") && json["format"].is_number_integer(),
-                                      kWhere, "expected the state of a sweep, got something else in ",
+                                      where, "expected the state of a sweep, got something else in ",
                                       quote(file.string()), hint);
-  danling::detail::check<ConfigError>(json["format"].get<int>() <= kFormat, kWhere, "expected format ", kFormat,
-                                      ", got ", json["format"].get<int>(), ", which a newer danling wrote (file ",
-                                      quote(file.string()), ")");
+  danling::detail::check<ConfigError>(json["format"].get<int>() <= state_format, where, "expected format ",
+                                      state_format, ", got ", json["format"].get<int>(),
+                                      ", which a newer danling wrote (file ", quote(file.string()), ")");
   try {
     const Json identity = identity_of(spec_);
     for (const auto& [key, value] : identity.items()) {
-      danling::detail::check<ConfigError>(json.at(key) == value, kWhere, "expected the sweep in ", quote(dir_.string()),
+      danling::detail::check<ConfigError>(json.at(key) == value, where, "expected the sweep in ", quote(dir_.string()),
                                           ", got another ", key, ": ", value.dump(), " instead of ",
                                           json.at(key).dump(), hint);
     }
     const auto& stored = json.at("trials");
-    danling::detail::check<ConfigError>(stored.size() <= trials_.size(), kWhere, "expected at least the ",
-                                        stored.size(), " trials of the sweep in ", quote(dir_.string()), ", got ",
-                                        trials_.size(), hint);
+    danling::detail::check<ConfigError>(stored.size() <= trials_.size(), where, "expected at least the ", stored.size(),
+                                        " trials of the sweep in ", quote(dir_.string()), ", got ", trials_.size(),
+                                        hint);
     for (std::size_t i = 0; i < stored.size(); ++i) {
-      danling::detail::check<ConfigError>(stored[i].at("values") == json_of(trials_[i].values), kWhere,
+      danling::detail::check<ConfigError>(stored[i].at("values") == json_of(trials_[i].values), where,
                                           "expected the parameters of the sweep in ", quote(dir_.string()),
                                           ", got others: ", trials_[i].name(), " had ", stored[i].at("values").dump(),
                                           ", now ", json_of(trials_[i].values).dump(), hint);
       read_trial(stored[i], trials_[i]);
     }
   } catch (const Json::exception& failure) {
-    danling::detail::fail<ConfigError>(kWhere, "expected the state of a sweep in ", quote(file.string()),
+    danling::detail::fail<ConfigError>(where, "expected the state of a sweep in ", quote(file.string()),
                                        ", got an error: ", failure.what(), hint);
   }
   continues_ = true;
 }
 
 void SweepState::save(const std::string& status) {
-  Json out = {{"format", kFormat}, {"status", status}};
+  Json out = {{"format", state_format}, {"status", status}};
   out.update(identity_of(spec_));
   auto& trials = out["trials"] = Json::array();
   for (const auto& trial : trials_) {

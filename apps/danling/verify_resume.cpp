@@ -25,7 +25,7 @@ using danling::detail::concat;
 
 constexpr auto where = "verify-resume";
 
-const std::initializer_list<Option> kOptions = {
+const std::initializer_list<Option> option_list = {
     {"--kills", "N", "interruptions to make (40)"},
     {"--faults", "LIST", "kinds of interruptions, separated by commas (all listed below)"},
     {"--processes", "LIST", "numbers of processes, one drawn for each start; the reference uses the first"},
@@ -73,7 +73,7 @@ void print_help() {
       "Not compared: logs, attempts/, previous.pth, directories of shards by name, metadata/git.yaml, and times, rates "
       "and processes inside files.\n\n"
       "Exit code: 0: identical; 1: files differ or are lost, or a resumed PROGRAM crashes; 2: not verifiable.\n",
-      describe(kOptions).c_str(), describe(faults).c_str());
+      describe(option_list).c_str(), describe(faults).c_str());
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -174,7 +174,7 @@ VerifyOptions read_options(const Arguments& arguments) {
 }  // namespace
 
 int verify_resume(std::span<const std::string> words) {
-  const Arguments arguments(where, words, kOptions);
+  const Arguments arguments(where, words, option_list);
   if (arguments.has("--help")) {
     print_help();
     return 0;

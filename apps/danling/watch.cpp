@@ -25,14 +25,14 @@ using danling::detail::check;
 using danling::detail::concat;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kCommand = "danling watch";
-constexpr std::int64_t kMaxPort = 65535;
-constexpr auto kInterval = std::chrono::milliseconds(500);
+constexpr std::string_view command_name = "danling watch";
+constexpr std::int64_t max_port = 65535;
+constexpr auto interval = std::chrono::milliseconds(500);
 // Stops reading files after so long without requests.
-constexpr auto kIdle = std::chrono::seconds(30);
+constexpr auto idle = std::chrono::seconds(30);
 
-const std::initializer_list<Option> kOptions = {{"--port", "N", "port on 127.0.0.1 (default: a free port)"},
-                                                {"--help", "", "print this text"}};
+const std::initializer_list<Option> option_list = {{"--port", "N", "port on 127.0.0.1 (default: a free port)"},
+                                                   {"--help", "", "print this text"}};
 
 /// The latest data: the main thread makes it, the server's thread sends it.
 class Board {
@@ -65,7 +65,7 @@ class Board {
     return {.status = 404, .body = std::make_shared<const std::string>("expected / or /data.json\n")};
   }
 
-  bool is_watched() const { return Clock::now() - Clock::time_point(Clock::duration(asked_.load())) < kIdle; }
+  bool is_watched() const { return Clock::now() - Clock::time_point(Clock::duration(asked_.load())) < idle; }
 
  private:
   std::mutex mutex_;
@@ -133,18 +133,18 @@ class Watched {
 }  // namespace
 
 int watch(std::span<const std::string> words) {
-  const Arguments arguments(kCommand, words, kOptions);
+  const Arguments arguments(command_name, words, option_list);
   if (arguments.has("--help")) {
     std::printf(
         "Usage: danling watch RUN... [--port N]\n\nServes the page of `danling report` on this machine and updates it "
         "during the runs. A run may start later.\nCtrl-C ends the command.\n\n%s\n",
-        describe(kOptions).c_str());
+        describe(option_list).c_str());
     return 0;
   }
-  check<ConfigError>(!arguments.positional().empty(), kCommand,
+  check<ConfigError>(!arguments.positional().empty(), command_name,
                      "expected the directory of at least one run, got none; --help shows the usage");
   const std::int64_t port = arguments.integer("--port", 0).value_or(0);
-  check<ConfigError>(port <= kMaxPort, kCommand, "expected --port of at most ", kMaxPort, ", got ", port);
+  check<ConfigError>(port <= max_port, command_name, "expected --port of at most ", max_port, ", got ", port);
 
   const danling::SignalGuard signals({SIGINT, SIGTERM, SIGHUP});
   Board board;
@@ -155,7 +155,7 @@ int watch(std::span<const std::string> words) {
   board.put(watched.data(), watched.version());
   std::printf("%s\n", server.url().c_str());
   std::fflush(stdout);
-  auto next = Clock::now() + kInterval;
+  auto next = Clock::now() + interval;
   while (danling::stop_signal() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // short, since a signal does not interrupt it
     if (Clock::now() < next || !board.is_watched()) {
@@ -164,7 +164,7 @@ int watch(std::span<const std::string> words) {
     if (watched.update()) {
       board.put(watched.data(), watched.version());
     }
-    next = Clock::now() + kInterval;
+    next = Clock::now() + interval;
   }
   return 0;
 }

@@ -1,4 +1,5 @@
 // All headers that a training program needs, in the order of the data flow. Include <torch/torch.h> too.
+// nn/lora_linear.hpp and nn/sync_batch_norm.hpp, which include LibTorch's modules, are separate.
 #pragma once
 
 // clang-format off

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSuffix = ".pth";
+constexpr const char* file_suffix = ".pth";
 
 std::optional<FileIdentity> identify(const fs::path& path) {
   struct stat status{};
@@ -82,7 +82,7 @@ std::optional<CheckpointCounters> readable_counters(const fs::path& path) {
 
 CheckpointDirectory::~CheckpointDirectory() { unlock(); }
 
-fs::path CheckpointDirectory::path_of(const std::string& name) const { return directory_ / (name + kSuffix); }
+fs::path CheckpointDirectory::path_of(const std::string& name) const { return directory_ / (name + file_suffix); }
 
 void CheckpointDirectory::prepare(const RetentionRules& rules) {
   if (prepared_) {
@@ -344,7 +344,7 @@ std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
     const auto identity = identify(entry.path());
     const std::string stem = entry.path().stem().string();
     const auto name = parse_history_name(stem);
-    if (identity && name && entry.path().extension() == kSuffix) {
+    if (identity && name && entry.path().extension() == file_suffix) {
       found.push_back({stem, identity->modified});
       (name->by_steps ? by_steps : by_epochs) = true;
     }

@@ -25,7 +25,7 @@ namespace {
 using formats::RecordTree;
 using formats::TensorRecord;
 
-constexpr std::int64_t kDevicePiece = std::int64_t{1} << 24;
+constexpr std::int64_t device_piece = std::int64_t{1} << 24;
 
 // The storages of a state, numbered in the order in which they first appear.
 class StorageTable {
@@ -70,12 +70,12 @@ class StorageTable {
       return;
     }
     if (!buffer_.defined()) {
-      buffer_ = at::empty({kDevicePiece}, at::TensorOptions().dtype(at::kByte));
+      buffer_ = at::empty({device_piece}, at::TensorOptions().dtype(at::kByte));
     }
     const at::Tensor whole =
         at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device())).set_(storage, 0, {size}, {1});
-    for (std::int64_t done = 0; done < size; done += kDevicePiece) {
-      const std::int64_t count = std::min(kDevicePiece, size - done);
+    for (std::int64_t done = 0; done < size; done += device_piece) {
+      const std::int64_t count = std::min(device_piece, size - done);
       buffer_.narrow(0, 0, count).copy_(whole.narrow(0, done, count));
       sink({static_cast<const std::byte*>(buffer_.const_data_ptr()), static_cast<std::size_t>(count)});
     }

@@ -11,6 +11,7 @@
 #include <danling/checkpoint/weights.hpp>
 
 #include <checkpoint/identity.hpp>
+#include <core/join_first.hpp>
 #include <core/name_pattern.hpp>
 
 namespace danling::inline v0 {
@@ -43,12 +44,6 @@ constexpr std::array<std::string_view, 3> wrapping_parts = {"_orig_mod.", "_fsdp
                                                             "_checkpoint_wrapped_module."};
 
 std::string text_of(const Key& key) { return key.is_string() ? key.string() : key.text(); }
-
-std::string first_of(const std::vector<std::string>& names, std::size_t shown) {
-  const std::vector<std::string> head(names.begin(),
-                                      names.begin() + static_cast<std::ptrdiff_t>(std::min(shown, names.size())));
-  return concat(join(head), names.size() > shown ? concat(" and ", names.size() - shown, " more") : "");
-}
 
 std::string shape_of(const State& value) {
   if (!value.is_tensor()) {
@@ -226,7 +221,7 @@ const State& part_at(const State& checkpoint, const std::string& path, std::stri
       }
       fail<CheckpointError>(loading, "expected a map of weights in ", origin, at_key(path), ", got ",
                             child == nullptr ? "none" : child->kind(), "; the keys",
-                            at_key(path.substr(0, begin == 0 ? 0 : begin - 1)), " are ", first_of(known, 16));
+                            at_key(path.substr(0, begin == 0 ? 0 : begin - 1)), " are ", detail::join_first(known, 16));
     }
     part = child;
     begin = dot + 1;
@@ -243,15 +238,15 @@ const State& part_at(const State& checkpoint, const std::string& path, std::stri
   for (const auto& entry : tree.map()) {
     keys.push_back(text_of(entry.key));
   }
-  std::string text = concat("expected weights of this model (", first_of(expected, 4), ") in ", origin,
-                            ", got none of them; the keys are ", keys.empty() ? "none" : first_of(keys, 16));
+  std::string text = concat("expected weights of this model (", detail::join_first(expected, 4), ") in ", origin,
+                            ", got none of them; the keys are ", keys.empty() ? "none" : detail::join_first(keys, 16));
   for (const auto& candidate : candidates) {
     std::vector<std::string> names;
     for (const auto& entry : candidate.entries) {
       names.push_back(entry.given);
     }
     if (!candidate.key.empty() && !names.empty()) {
-      text += concat(",", at_key(candidate.key), " ", first_of(names, 8));
+      text += concat(",", at_key(candidate.key), " ", detail::join_first(names, 8));
     }
   }
   fail<CheckpointError>(loading, text, "; choose them by `key`, or rename them");
@@ -263,7 +258,7 @@ std::string WeightMatch::mismatch_summary() const {
   std::string out;
   const auto add = [&out](std::string_view what, const std::vector<std::string>& names) {
     if (!names.empty()) {
-      out += concat(out.empty() ? "" : "; ", names.size(), what, " (", first_of(names, 4), ")");
+      out += concat(out.empty() ? "" : "; ", names.size(), what, " (", detail::join_first(names, 4), ")");
     }
   };
   std::vector<std::string> shapes;

@@ -15,7 +15,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr double kLongest = 1e9;  // seconds that the clock can represent
+constexpr double longest = 1e9;  // seconds that the clock can represent
 
 }  // namespace
 
@@ -125,13 +125,13 @@ bool SaveThread::wait(std::optional<double> timeout) {
     return true;
   }
   shared_->left_alone =
-      !shared_->changed.wait_for(lock, std::chrono::duration<double>(std::min(*timeout, kLongest)), idle);
+      !shared_->changed.wait_for(lock, std::chrono::duration<double>(std::min(*timeout, longest)), idle);
   return !shared_->left_alone;
 }
 
 bool SaveThread::is_idle_within(double seconds) {
   std::unique_lock lock(shared_->mutex);
-  return shared_->changed.wait_for(lock, std::chrono::duration<double>(std::min(seconds, kLongest)),
+  return shared_->changed.wait_for(lock, std::chrono::duration<double>(std::min(seconds, longest)),
                                    [&] { return !shared_->waiting && !shared_->writing; });
 }
 

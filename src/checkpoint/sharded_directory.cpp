@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using formats::DcpManifest;
 
-constexpr const char* kPointer = ".pointer";
+constexpr const char* pointer = ".pointer";
 
 // `<name>-g<12 digits>-q...`: the directories that this class may remove.
 bool is_save(const std::string& name) {
@@ -77,15 +77,15 @@ void verify_sharded(const fs::path& directory) {
 
 std::optional<fs::path> ShardedDirectory::find(const std::string& name) const {
   std::error_code missing;
-  return fs::exists(directory_ / (name + kPointer), missing) ? std::optional(resolve_sharded(directory_ / name))
-                                                             : std::nullopt;
+  return fs::exists(directory_ / (name + pointer), missing) ? std::optional(resolve_sharded(directory_ / name))
+                                                            : std::nullopt;
 }
 
 std::vector<std::string> ShardedDirectory::names() const {
   std::vector<std::string> out;
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(directory_, missing)) {
-    if (entry.path().extension() == kPointer && entry.path().filename().string().front() != '.') {
+    if (entry.path().extension() == pointer && entry.path().filename().string().front() != '.') {
       out.push_back(entry.path().stem().string());
     }
   }
@@ -144,7 +144,7 @@ void ShardedDirectory::unlock() {
 }
 
 void ShardedDirectory::point(const std::string& name, const std::string& target) const {
-  formats::replace_file(directory_ / (name + kPointer), target + "\n");
+  formats::replace_file(directory_ / (name + pointer), target + "\n");
 }
 
 void ShardedDirectory::note_valid(const fs::path& path) {
@@ -217,9 +217,9 @@ void ShardedDirectory::prune(const Publication& what, Published& out) {
   history_.push_back({*what.history, target ? modified(*target) : 0, what.score});
   for (const auto& name : superseded(history_, what.rules)) {
     std::error_code error;
-    fs::remove(directory_ / (name + kPointer), error);
+    fs::remove(directory_ / (name + pointer), error);
     if (error && out.error.empty()) {
-      out.error = concat("[checkpoint.prune] expected to remove ", quote((directory_ / (name + kPointer)).string()),
+      out.error = concat("[checkpoint.prune] expected to remove ", quote((directory_ / (name + pointer)).string()),
                          ", got errno ", error.value(), " (", error.message(), ")");
       out.failed_alias = name;
     }
@@ -276,7 +276,7 @@ std::vector<fs::path> ShardedDirectory::candidates(std::vector<SkippedCheckpoint
     known.insert(*latest);
     out.push_back(*latest);
   } else if (find("previous")) {
-    skipped.push_back({directory_ / (std::string("latest") + kPointer), "expected a file, got none"});
+    skipped.push_back({directory_ / (std::string("latest") + pointer), "expected a file, got none"});
   }
   std::vector<std::pair<CheckpointCounters, fs::path>> order;
   const auto add = [&](const fs::path& path) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <exception>
+#include <map>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -101,9 +103,8 @@ void ShardedSession::complete(const ShardedSave& save) {
     done = directory.publish(save.what, save.target, save.running);
     done.warning = warning;
     if (!save.what.weights.empty() && done.error.empty()) {
-      const fs::path file = directory.path() / (save.what.weights + ".safetensors");
-      export_sharded(target, "model.", file);
-      done.names.push_back(file.filename().string());
+      auto files = export_sharded(target, save.what.weights);
+      std::move(files.begin(), files.end(), std::back_inserter(done.names));
     }
   } catch (const std::exception& error) {
     if (done.error.empty()) {
@@ -176,20 +177,40 @@ void ShardedSession::take(ShardedMessage& message) {
   message.outcomes = std::exchange(outcomes_, {});
 }
 
-void export_sharded(const fs::path& directory, const std::string& prefix, const fs::path& file) {
-  formats::DcpReader reader(directory);
-  std::vector<const formats::DcpEntry*> tensors;
-  std::vector<formats::SafetensorsEntry> entries;
-  for (const auto& entry : reader.entries()) {
-    if (entry.is_tensor && entry.name.starts_with(prefix)) {
-      tensors.push_back(&entry);
-      entries.push_back({entry.name.substr(prefix.size()), entry.dtype, entry.sizes, 0, 0});
+namespace {
+
+struct ExportedTensor {
+  const formats::DcpEntry* source;
+  std::string name;
+};
+
+// The end of a file's name, and the name of the tensor in it: `models.critic.ema.fc.weight` is `fc.weight` of
+// `-critic-ema`. Empty for what is no weight of a model.
+std::optional<std::pair<std::string, std::string>> exported_name(std::string_view entry) {
+  std::string suffix;
+  if (constexpr std::string_view models = "models."; entry.starts_with(models)) {
+    entry.remove_prefix(models.size());
+    const std::size_t dot = entry.find('.');
+    suffix = concat("-", entry.substr(0, dot));
+    entry.remove_prefix(dot == entry.npos ? entry.size() : dot + 1);
+  }
+  for (const auto& [part, end] : {std::pair("model.", ""), std::pair("ema.", "-ema")}) {
+    if (entry.starts_with(part)) {
+      return std::pair(suffix + end, std::string(entry.substr(std::strlen(part))));
     }
+  }
+  return std::nullopt;
+}
+
+void export_tensors(formats::DcpReader& reader, const std::vector<ExportedTensor>& tensors, const fs::path& file) {
+  std::vector<formats::SafetensorsEntry> entries;
+  for (const auto& [source, name] : tensors) {
+    entries.push_back({name, source->dtype, source->sizes, 0, 0});
   }
   formats::AtomicFile out(file);
   std::vector<std::byte> piece(std::size_t{1} << 20);
   formats::write_safetensors(out, entries, {{"format", "pt"}}, [&](std::size_t number, const formats::PieceSink& sink) {
-    const auto& entry = *tensors[number];
+    const auto& entry = *tensors[number].source;
     std::uint64_t size = formats::dtype_size(entry.dtype);
     for (const auto extent : entry.sizes) {
       size *= static_cast<std::uint64_t>(extent);
@@ -202,6 +223,29 @@ void export_sharded(const fs::path& directory, const std::string& prefix, const 
     }
   });
   out.commit();
+}
+
+}  // namespace
+
+std::vector<std::string> export_sharded(const fs::path& checkpoint, const std::string& name) {
+  formats::DcpReader reader(checkpoint);
+  std::map<std::string, std::vector<ExportedTensor>> files;
+  for (const auto& entry : reader.entries()) {
+    if (const auto found = entry.is_tensor ? exported_name(entry.name) : std::nullopt) {
+      files[found->first].push_back({&entry, found->second});
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [suffix, tensors] : files) {
+    const bool fits = std::all_of(tensors.begin(), tensors.end(), [](const ExportedTensor& tensor) {
+      return !formats::safetensors_dtype(tensor.source->dtype).empty();
+    });
+    if (fits) {
+      out.push_back(concat(name, suffix, ".safetensors"));
+      export_tensors(reader, tensors, checkpoint.parent_path() / out.back());
+    }
+  }
+  return out;
 }
 
 }  // namespace danling::inline v0

@@ -87,9 +87,9 @@ class ShardedSession {
   std::vector<ShardedOutcome> outcomes_;
 };
 
-/// Writes the tensors of a model's checkpoint below `prefix` as a safetensors file, piece by piece.
-/// @throws CheckpointError
-void export_sharded(const std::filesystem::path& directory, const std::string& prefix,
-                    const std::filesystem::path& file);
+/// Writes the weights of each model in a checkpoint, and of its average, as a safetensors file beside it, piece by
+/// piece: `<name>.safetensors`, `<name>-ema.safetensors`, `<name>-<model>.safetensors` and so on. Leaves out weights
+/// with a dtype that the format lacks. Returns the names of the files. @throws CheckpointError
+std::vector<std::string> export_sharded(const std::filesystem::path& checkpoint, const std::string& name);
 
 }  // namespace danling::inline v0

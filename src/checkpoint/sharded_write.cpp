@@ -23,8 +23,8 @@ using formats::DcpEntry;
 using formats::DcpManifest;
 using formats::RecordTree;
 
-constexpr const char* kValuesFile = "__values.distcp";
-constexpr std::int64_t kHostPiece = std::int64_t{1} << 24;
+constexpr const char* values_file = "__values.distcp";
+constexpr std::int64_t host_piece = std::int64_t{1} << 24;
 
 fs::path report_path(const fs::path& directory, int rank) { return directory / concat(".report-", rank); }
 fs::path failure_path(const fs::path& directory, int rank) { return directory / concat(".failed-", rank); }
@@ -38,9 +38,9 @@ void give_elements(const at::Tensor& tensor, const formats::PieceSink& sink) {
     return;
   }
   const at::Tensor flat = dense.view({-1}).view(at::kByte);
-  const at::Tensor buffer = at::empty({std::min(kHostPiece, size)}, at::TensorOptions().dtype(at::kByte));
-  for (std::int64_t done = 0; done < size; done += kHostPiece) {
-    const std::int64_t count = std::min(kHostPiece, size - done);
+  const at::Tensor buffer = at::empty({std::min(host_piece, size)}, at::TensorOptions().dtype(at::kByte));
+  for (std::int64_t done = 0; done < size; done += host_piece) {
+    const std::int64_t count = std::min(host_piece, size - done);
     buffer.narrow(0, 0, count).copy_(flat.narrow(0, done, count));
     sink({static_cast<const std::byte*>(buffer.const_data_ptr()), static_cast<std::size_t>(count)});
   }
@@ -328,7 +328,7 @@ DcpManifest complete_checkpoint(const fs::path& directory, std::vector<ShardRepo
   std::stable_sort(entries.begin(), entries.end(),
                    [&](const auto& a, const auto& b) { return order.at(a.name) < order.at(b.name); });
 
-  formats::DcpFileWriter file(directory / kValuesFile);
+  formats::DcpFileWriter file(directory / values_file);
   const auto add = [&](const std::string& name, std::vector<Key> path, const RecordTree& value) {
     const auto place = file.add_value(value);
     entries.push_back({name,
@@ -337,7 +337,7 @@ DcpManifest complete_checkpoint(const fs::path& directory, std::vector<ShardRepo
                        formats::DType::float32,
                        false,
                        {},
-                       {{{}, {}, kValuesFile, place.offset, place.length}}});
+                       {{{}, {}, values_file, place.offset, place.length}}});
   };
   for (auto& leaf : leaves_of_values(values, names)) {
     add(leaf.name, std::move(leaf.path), leaf.value);
@@ -347,7 +347,7 @@ DcpManifest complete_checkpoint(const fs::path& directory, std::vector<ShardRepo
   described["tensors"] = places_of(tensors);
   add(std::string(formats::dcp_tree_name), {Key(formats::dcp_tree_name)}, described);
   const formats::Hash128 hash = file.commit();
-  manifest.files.push_back({kValuesFile, file.size(), hash});
+  manifest.files.push_back({values_file, file.size(), hash});
 
   const std::string metadata = formats::write_dcp_metadata(entries);
   formats::replace_file(directory / formats::dcp_metadata_name, metadata);

@@ -13,6 +13,8 @@
 #include <danling/formats/file.hpp>
 #include <danling/formats/json_lines.hpp>
 
+#include <core/join_first.hpp>
+
 namespace danling::inline v0 {
 namespace {
 
@@ -96,11 +98,8 @@ State load_shards(const fs::path& index) {
     }
   }
   if (!missing.empty()) {
-    const std::size_t number = missing.size();
-    missing.resize(std::min<std::size_t>(number, 4));
     fail<CheckpointError>(shards_where, "expected ", shards.size(), " shards next to index ", quote(index.string()),
-                          ", got none of ", join(missing),
-                          number > missing.size() ? concat(" and ", number - missing.size(), " more") : "");
+                          ", got none of ", detail::join_first(missing, 4));
   }
   State out = State::Map();
   std::map<std::string, std::string> found;

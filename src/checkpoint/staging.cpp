@@ -23,9 +23,9 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t alignment = 64;
 // Small enough that threads finish together, large enough that scheduling costs little.
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
 
 bool is_staged(const State& state) {
   if (!state.is_tensor() || !state.tensor().defined()) {
@@ -66,7 +66,7 @@ struct Plan {
       const c10::Storage& storage = state.tensor().storage();
       if (numbers.try_emplace(storage.unsafeGetStorageImpl(), parts.size()).second) {
         parts.push_back({storage, bytes, {}});
-        bytes += (static_cast<std::int64_t>(storage.nbytes()) + kAlignment - 1) / kAlignment * kAlignment;
+        bytes += (static_cast<std::int64_t>(storage.nbytes()) + alignment - 1) / alignment * alignment;
       }
     }
   }
@@ -104,8 +104,9 @@ void copy_host_memory(const std::vector<Plan::Part>& parts, char* to) {
     }
     const auto size = static_cast<std::int64_t>(part.source.nbytes());
     const auto* from = static_cast<const char*>(part.source.data());
-    for (std::int64_t done = 0; done < size; done += kPiece) {
-      pieces.push_back({to + part.offset + done, from + done, static_cast<std::size_t>(std::min(kPiece, size - done))});
+    for (std::int64_t done = 0; done < size; done += piece_bytes) {
+      pieces.push_back(
+          {to + part.offset + done, from + done, static_cast<std::size_t>(std::min(piece_bytes, size - done))});
     }
   }
   // A few pieces per thread: a large piece is worth a thread, many small tensors are not.

@@ -109,8 +109,9 @@ std::optional<double> read_units(std::string_view text) {
 std::string TextTraits<Duration>::format(const Duration& value) {
   double left = value.seconds;
   if (left != std::floor(left) || left <= 0 || left > 1e15) {
-    const std::string text = to_text(left);
-    return text.ends_with(".0") ? text.substr(0, text.size() - 2) + "s" : text + "s";
+    std::array<char, 400> text{};  // without an exponent, which parse() does not read
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), left, std::chars_format::fixed).ptr;
+    return std::string(text.data(), end) + "s";
   }
   std::string out;
   for (const auto& [name, size] : time_units) {

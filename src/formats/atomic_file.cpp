@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include <danling/formats/file.hpp>
 
@@ -19,16 +20,16 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::size_t kBufferSize = std::size_t{1} << 16;
+constexpr std::size_t buffer_size = std::size_t{1} << 16;
 // Pieces of this size and more bypass the buffer.
-constexpr std::size_t kDirect = std::size_t{1} << 14;
+constexpr std::size_t direct_bytes = std::size_t{1} << 14;
 // Bytes per write: small enough to detect a full disk early and to start the device early.
-constexpr std::size_t kPiece = std::size_t{1} << 23;
-constexpr std::size_t kCopyPiece = std::size_t{1} << 20;
-constexpr std::uint64_t kPage = std::uint64_t{1} << 16;  // the largest page size in use
+constexpr std::size_t piece_bytes = std::size_t{1} << 23;
+constexpr std::size_t copy_piece = std::size_t{1} << 20;
+constexpr std::uint64_t page_size = std::uint64_t{1} << 16;  // the largest page size in use
 
 // Separates the final name from the unique suffix of a temporary name.
-constexpr std::string_view kTemporaryMark = ".tmp-";
+constexpr std::string_view temporary_mark = ".tmp-";
 
 std::filesystem::path directory_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
@@ -41,7 +42,7 @@ AtomicFile::AtomicFile(std::filesystem::path target, FileErrors errors)
   static std::atomic<unsigned> counter{0};
   for (;;) {
     temporary_ = directory_of(target_) /
-                 concat(".", target_.filename().string(), kTemporaryMark, owner_, "-", counter.fetch_add(1));
+                 concat(".", target_.filename().string(), temporary_mark, owner_, "-", counter.fetch_add(1));
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno == EEXIST) {
       continue;
@@ -81,21 +82,21 @@ void AtomicFile::check_system(int error, std::string_view what) {
 }
 
 void AtomicFile::begin_write(std::size_t bytes) {
-  if (finished_) {
-    errors_.fail("expected no more bytes after finish, got ", bytes);
-  }
   if (failed_) {
     errors_.fail("expected no call after an error, got one (file ", quote(target_.string()), ")");
+  }
+  if (finished_) {
+    errors_.fail("expected no more bytes after finish, got ", bytes);
   }
   size_ += bytes;
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   begin_write(bytes.size());
-  if (buffer_.size() + bytes.size() > kBufferSize || bytes.size() >= kDirect) {
+  if (buffer_.size() + bytes.size() > buffer_size || bytes.size() >= direct_bytes) {
     flush();
   }
-  if (bytes.size() >= kDirect) {
+  if (bytes.size() >= direct_bytes) {
     append(bytes);
   } else {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
@@ -113,20 +114,24 @@ void AtomicFile::write(std::span<const std::byte> bytes, const std::function<voi
     side_->wait();
     throw;
   }
+  const bool failed = std::exchange(failed_, true);  // stays set if `meanwhile` threw
   side_->wait();
+  failed_ = failed;
 }
 
 void AtomicFile::write(const InputFile& source) {
-  if (size_ == 0 && source.size() > 0 && source.begin_ == 0 &&
-      ::ioctl(descriptor_, FICLONE, source.descriptor()) == 0) {
+  begin_write(0);
+  if (size_ == 0 && source.size() > 0 && source.whole_ && ::ioctl(descriptor_, FICLONE, source.descriptor()) == 0) {
     begin_write(static_cast<std::size_t>(source.size()));
     ::lseek(descriptor_, 0, SEEK_END);  // later appends follow the cloned content
     return;
   }
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kCopyPiece, source.size())));
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(copy_piece, source.size())));
   for (std::uint64_t offset = 0; offset < source.size();) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), source.size() - offset));
+    failed_ = true;  // if the source cannot be read
     source.read(offset, std::span(piece).first(count));
+    failed_ = false;
     write(std::span<const std::byte>(piece).first(count));
     offset += count;
   }
@@ -158,7 +163,7 @@ void AtomicFile::flush() {
 void AtomicFile::append(std::span<const std::byte> bytes) {
   const detail::FileSizeSignalMask quiet;
   while (!bytes.empty()) {
-    const ssize_t done = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kPiece));
+    const ssize_t done = ::write(descriptor_, bytes.data(), std::min(bytes.size(), piece_bytes));
     if (done < 0 && errno == EINTR) {
       continue;
     }
@@ -167,9 +172,9 @@ void AtomicFile::append(std::span<const std::byte> bytes) {
     }
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     written_ += static_cast<std::uint64_t>(done);
-    if (written_ - writeback_end_ >= kPiece) {
+    if (written_ - writeback_end_ >= piece_bytes) {
       // Starts the writeback of this part while the rest is written. Only a hint: fsync reports errors.
-      const std::uint64_t whole = written_ / kPage * kPage;
+      const std::uint64_t whole = written_ / page_size * page_size;
       ::sync_file_range(descriptor_, static_cast<off_t>(writeback_end_), static_cast<off_t>(whole - writeback_end_),
                         SYNC_FILE_RANGE_WRITE);
       writeback_end_ = whole;
@@ -178,7 +183,7 @@ void AtomicFile::append(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::finish() {
-  if (finished_) {
+  if (finished_ && !failed_) {
     return;
   }
   begin_write(0);
@@ -227,7 +232,7 @@ void replace_directory(const std::filesystem::path& made, const std::filesystem:
     return;
   }
   // Without an exchange: keeps the old directory under another name until the new one has its name.
-  const auto old = directory_of(place) / concat(".", place.filename().string(), kTemporaryMark, "old");
+  const auto old = directory_of(place) / concat(".", place.filename().string(), temporary_mark, "old");
   std::filesystem::remove_all(old, ignored);
   const bool moved = ::rename(place.c_str(), old.c_str()) == 0;
   if ((!moved && errno != ENOENT) || ::rename(made.c_str(), place.c_str()) != 0) {
@@ -257,7 +262,7 @@ void sync_file(const std::filesystem::path& path, const FileErrors& errors) {
 
 PendingAlias::PendingAlias(const std::filesystem::path& existing, std::filesystem::path name)
     : name_(std::move(name)),
-      link_(directory_of(name_) / concat(".", name_.filename().string(), kTemporaryMark, "link")) {
+      link_(directory_of(name_) / concat(".", name_.filename().string(), temporary_mark, "link")) {
   ::unlink(link_.c_str());  // left by a dead writer
   if (::link(existing.c_str(), link_.c_str()) == 0) {
     return;
@@ -285,7 +290,7 @@ std::vector<std::filesystem::path> remove_stale_temporaries(const std::filesyste
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
-    if (name.front() != '.' || name.find(kTemporaryMark) == std::string::npos || !entry->is_regular_file(ignored)) {
+    if (name.front() != '.' || name.find(temporary_mark) == std::string::npos || !entry->is_regular_file(ignored)) {
       continue;
     }
     const danling::detail::Descriptor file(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));

@@ -14,10 +14,10 @@ namespace danling::inline v0::formats {
 namespace {
 
 // The last bytes of a file with hashes: the hash of the tail, its size, and this magic text.
-constexpr std::string_view kDcpMagic = "danl-dcp";
-constexpr std::size_t kDcpEnd = 16 + 8 + 8;
-constexpr std::uint64_t kDcpVersion = 1;
-constexpr std::size_t kKeptBlocks = 4;
+constexpr std::string_view dcp_magic = "danl-dcp";
+constexpr std::size_t dcp_end = 16 + 8 + 8;
+constexpr std::uint64_t dcp_version = 1;
+constexpr std::size_t kept_blocks = 4;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -124,7 +124,7 @@ Hash128 DcpFileWriter::commit() {
   const std::uint64_t end = out_->file.size();
   out_->close_block();
   std::string tail;
-  put_little(tail, kDcpVersion);
+  put_little(tail, dcp_version);
   put_little(tail, dcp_block);
   put_little(tail, end);
   put_little(tail, static_cast<std::uint64_t>(places_.size()));
@@ -142,7 +142,7 @@ Hash128 DcpFileWriter::commit() {
   put_little(tail, hash.high);
   put_little(tail, hash.low);
   put_little(tail, size);
-  tail += kDcpMagic;
+  tail += dcp_magic;
   out_->file.write(tail);
   out_->file.commit();
   return hash;
@@ -153,12 +153,12 @@ Hash128 DcpFileWriter::commit() {
 DcpFile::DcpFile(const std::filesystem::path& path) : file_(path) { take_hashes(); }
 
 void DcpFile::take_hashes() {
-  if (file_.size() < kDcpEnd) {
+  if (file_.size() < dcp_end) {
     return;
   }
-  std::string end(kDcpEnd, '\0');
-  read_direct(file_.size() - kDcpEnd, std::as_writable_bytes(std::span(end)));
-  if (!end.ends_with(kDcpMagic)) {
+  std::string end(dcp_end, '\0');
+  read_direct(file_.size() - dcp_end, std::as_writable_bytes(std::span(end)));
+  if (!end.ends_with(dcp_magic)) {
     return;
   }
   const auto refuse = [&](const auto& expected) {
@@ -166,11 +166,11 @@ void DcpFile::take_hashes() {
                           ")");
   };
   const auto size = get_little<std::uint64_t>(end, 16);
-  if (size < 32 || size > file_.size() - kDcpEnd) {
+  if (size < 32 || size > file_.size() - dcp_end) {
     refuse("hashes inside the file");
   }
   std::string tail(static_cast<std::size_t>(size), '\0');
-  read_direct(file_.size() - kDcpEnd - size, std::as_writable_bytes(std::span(tail)));
+  read_direct(file_.size() - dcp_end - size, std::as_writable_bytes(std::span(tail)));
   const Hash128 hash{get_little<std::uint64_t>(end, 0), get_little<std::uint64_t>(end, 8)};
   if (hash128(bytes_of(tail)) != hash) {
     refuse("hashes that match their own hash");
@@ -180,11 +180,11 @@ void DcpFile::take_hashes() {
   data_end_ = number(2);
   const std::uint64_t blocks = (data_end_ + dcp_block - 1) / dcp_block;
   // A newer version may have another layout after the first number.
-  if (number(0) != kDcpVersion) {
-    fail<CheckpointError>("checkpoint.read", "expected version ", kDcpVersion, " of the hashes, got ", number(0),
+  if (number(0) != dcp_version) {
+    fail<CheckpointError>("checkpoint.read", "expected version ", dcp_version, " of the hashes, got ", number(0),
                           "; a newer danling wrote this file (file ", quote(path().string()), ")");
   }
-  if (number(1) != dcp_block || data_end_ != file_.size() - kDcpEnd - size || count > size / 32 ||
+  if (number(1) != dcp_block || data_end_ != file_.size() - dcp_end - size || count > size / 32 ||
       32 + 32 * count + 16 * blocks != size) {
     refuse("a hash for each block");
   }
@@ -239,7 +239,7 @@ const std::vector<std::byte>& DcpFile::load_block(std::uint64_t block) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(block_size(block)));
   read_direct(block * dcp_block, bytes);
   check_block(block, bytes);
-  if (blocks_.size() == kKeptBlocks) {
+  if (blocks_.size() == kept_blocks) {
     blocks_.pop_back();
   }
   blocks_.emplace_front(block, std::move(bytes));

@@ -11,10 +11,10 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::string_view kManifestKind = "danling-sharded-checkpoint";
-constexpr std::int64_t kDcpManifestVersion = 1;
-constexpr std::string_view kHashMember = ", \"xxh3\": \"";
-constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 26;  // half a million files
+constexpr std::string_view manifest_kind = "danling-sharded-checkpoint";
+constexpr std::int64_t dcp_manifest_version = 1;
+constexpr std::string_view hash_member = ", \"xxh3\": \"";
+constexpr std::uint64_t max_manifest = std::uint64_t{1} << 26;  // half a million files
 
 std::string hash_of(std::string_view text) { return to_hex(hash128(std::as_bytes(std::span(text)))); }
 
@@ -22,7 +22,7 @@ std::string hash_of(std::string_view text) { return to_hex(hash128(std::as_bytes
 
 std::string write_dcp_manifest(const DcpManifest& manifest) {
   std::string out =
-      concat("{\"format\": \"", kManifestKind, "\", \"version\": ", kDcpManifestVersion,
+      concat("{\"format\": \"", manifest_kind, "\", \"version\": ", dcp_manifest_version,
              ", \"world_size\": ", manifest.world_size, ", \"is_model\": ", manifest.is_model ? "true" : "false");
   const auto number = [&](std::string_view key, const std::optional<std::int64_t>& value) {
     if (value) {
@@ -44,23 +44,23 @@ std::string write_dcp_manifest(const DcpManifest& manifest) {
                   to_hex(file.hash), "\"}");
   }
   out += "]";
-  return concat(out, kHashMember, hash_of(out), "\"}\n");
+  return concat(out, hash_member, hash_of(out), "\"}\n");
 }
 
 DcpManifest read_dcp_manifest(std::string_view text, std::string_view source) {
   const auto refuse = [&](const auto& expected) {
     fail<CheckpointError>("checkpoint.read", "expected ", expected, ", got invalid data (", source, ")");
   };
-  const std::size_t end = text.rfind(kHashMember);
+  const std::size_t end = text.rfind(hash_member);
   if (end == std::string_view::npos ||
-      text.substr(end + kHashMember.size()) != hash_of(text.substr(0, end)) + "\"}\n") {
+      text.substr(end + hash_member.size()) != hash_of(text.substr(0, end)) + "\"}\n") {
     refuse("a manifest that ends with the hash of its text");
   }
   DcpManifest out;
   try {
     const RecordTree tree = parse_json(text, source);
-    if (tree.at("format").string() != kManifestKind || tree.at("version").integer() != kDcpManifestVersion) {
-      refuse(concat("a manifest of version ", kDcpManifestVersion));
+    if (tree.at("format").string() != manifest_kind || tree.at("version").integer() != dcp_manifest_version) {
+      refuse(concat("a manifest of version ", dcp_manifest_version));
     }
     const auto number = [&](const char* key) {
       const RecordTree* value = tree.find(key);
@@ -98,8 +98,8 @@ std::optional<DcpManifest> find_dcp_manifest(const std::filesystem::path& direct
     return std::nullopt;
   }
   const InputFile file(path);
-  check<CheckpointError>(file.size() <= kMaxManifest, "checkpoint.read", "expected a manifest of at most ",
-                         kMaxManifest, " bytes, got ", file.size(), " (file ", quote(path.string()), ")");
+  check<CheckpointError>(file.size() <= max_manifest, "checkpoint.read", "expected a manifest of at most ",
+                         max_manifest, " bytes, got ", file.size(), " (file ", quote(path.string()), ")");
   return read_dcp_manifest(file.text(), concat("file ", quote(path.string())));
 }
 

@@ -8,13 +8,13 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
+constexpr std::string_view metadata_module = "torch.distributed.checkpoint.metadata";
 
 // Emits the objects that Python's pickle.dump would write.
 class DcpMetadataWriter : private PickleEmitter {
  public:
   explicit DcpMetadataWriter(std::span<const DcpEntry> entries) {
-    object(kModule, "Metadata", [&] {
+    object(metadata_module, "Metadata", [&] {
       field("state_dict_metadata", [&] { map(entries, [&](const DcpEntry& entry) { description(entry); }); });
       field("planner_data", [&] { map(entries, [&](const DcpEntry& entry) { path(entry); }); });
       field("storage_data", [&] { places(entries); });
@@ -64,7 +64,7 @@ class DcpMetadataWriter : private PickleEmitter {
   }
 
   void properties(const DcpEntry& entry) {
-    global(kModule, "TensorProperties");
+    global(metadata_module, "TensorProperties");
     put(Op::empty_tuple);
     put(Op::newobj);
     put(Op::mark);
@@ -74,7 +74,7 @@ class DcpMetadataWriter : private PickleEmitter {
     put(Op::tuple1);
     put(Op::reduce);
     boolean(entry.requires_grad);
-    global(kModule, "_MEM_FORMAT_ENCODING");
+    global(metadata_module, "_MEM_FORMAT_ENCODING");
     integer(0);
     put(Op::tuple1);
     put(Op::reduce);
@@ -85,19 +85,19 @@ class DcpMetadataWriter : private PickleEmitter {
 
   void description(const DcpEntry& entry) {
     if (!entry.is_tensor) {
-      global(kModule, "BytesStorageMetadata");
+      global(metadata_module, "BytesStorageMetadata");
       put(Op::empty_tuple);
       put(Op::newobj);
       return;
     }
-    object(kModule, "TensorStorageMetadata", [&] {
+    object(metadata_module, "TensorStorageMetadata", [&] {
       field("properties", [&] { properties(entry); });
       field("size", [&] { size(entry.sizes); });
       field("chunks", [&] {
         put(Op::empty_list);
         put(Op::mark);
         for (const auto& chunk : entry.chunks) {
-          object(kModule, "ChunkStorageMetadata", [&] {
+          object(metadata_module, "ChunkStorageMetadata", [&] {
             field("offsets", [&] { size(chunk.offsets); });
             field("sizes", [&] { size(chunk.sizes); });
           });
@@ -118,7 +118,7 @@ class DcpMetadataWriter : private PickleEmitter {
     for (const auto& entry : entries) {
       for (std::size_t i = 0; i < entry.chunks.size(); ++i) {
         const DcpChunk& chunk = entry.chunks[i];
-        object(kModule, "MetadataIndex", [&] {
+        object(metadata_module, "MetadataIndex", [&] {
           field("fqn", [&] { word(entry.name); });
           field("offset", [&] { entry.is_tensor ? size(chunk.offsets) : put(Op::none); });
           field("index", [&] { entry.is_tensor ? integer(static_cast<std::int64_t>(i)) : put(Op::none); });

@@ -10,10 +10,10 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::uint64_t kMaxMetadata = std::uint64_t{1} << 30;
+constexpr std::uint64_t max_metadata = std::uint64_t{1} << 30;
 // Reading a gap of fewer bytes between two runs costs less than another call.
-constexpr std::uint64_t kWorthASeek = 4096;
-constexpr std::uint64_t kWindow = std::uint64_t{1} << 20;
+constexpr std::uint64_t worth_a_seek = 4096;
+constexpr std::uint64_t window_bytes = std::uint64_t{1} << 20;
 
 std::string read_whole(const std::filesystem::path& path, std::uint64_t most) {
   const InputFile file(path);
@@ -124,7 +124,7 @@ DcpReader::DcpReader(std::filesystem::path directory)
     : directory_(std::move(directory)), manifest_(find_dcp_manifest(directory_)) {
   check_files();
   const auto path = directory_ / dcp_metadata_name;
-  const std::string text = read_whole(path, kMaxMetadata);
+  const std::string text = read_whole(path, max_metadata);
   bytes_read_ += text.size();
   if (manifest_) {
     for (const auto& file : manifest_->files) {
@@ -298,13 +298,13 @@ void DcpReader::copy(const DcpEntry& entry, std::size_t number, std::span<const 
     const std::uint64_t at = position(from, from_strides, index);
     const auto target =
         out.subspan(static_cast<std::size_t>(position(to, to_strides, index)), static_cast<std::size_t>(run));
-    if (runs == 1 || run >= kWorthASeek) {
+    if (runs == 1 || run >= worth_a_seek) {
       source.read(at, target);
     } else {
       if (window.empty() || at + run > window_at + window.size()) {
         const std::uint64_t last = position(from, from_strides, shared) + run;  // the end of the last run, or later
         window_at = at;
-        window.resize(static_cast<std::size_t>(std::min({kWindow, end - at, std::max(last, at + run) - at})));
+        window.resize(static_cast<std::size_t>(std::min({window_bytes, end - at, std::max(last, at + run) - at})));
         source.read(at, window);
       }
       std::memcpy(target.data(), window.data() + (at - window_at), static_cast<std::size_t>(run));

@@ -15,7 +15,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Bytes per call, which may read at most 2 GiB.
-constexpr std::size_t kFilePiece = std::size_t{1} << 26;
+constexpr std::size_t file_piece = std::size_t{1} << 26;
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
 
@@ -50,6 +50,7 @@ InputFile::InputFile(std::filesystem::path path, FileErrors errors)
 InputFile::InputFile(std::filesystem::path path, std::uint64_t offset, std::uint64_t length)
     : InputFile(std::move(path)) {
   check_range(offset, length);
+  whole_ = length == size_;
   begin_ = offset;
   size_ = length;
 }
@@ -67,7 +68,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   check_range(offset, out.size());
   while (!out.empty()) {
     const ssize_t got =
-        ::pread(descriptor(), out.data(), std::min(out.size(), kFilePiece), static_cast<off_t>(begin_ + offset));
+        ::pread(descriptor(), out.data(), std::min(out.size(), file_piece), static_cast<off_t>(begin_ + offset));
     if (got < 0 && errno == EINTR) {
       continue;
     }

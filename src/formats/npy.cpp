@@ -15,9 +15,9 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view magic = "\x93NUMPY";
 // NumPy's limit.
-constexpr std::size_t kMaxDims = 64;
+constexpr std::size_t max_dims = 64;
 
 struct NpyKind {
   char code;
@@ -181,8 +181,8 @@ class NpyHeader {
       at_ = static_cast<std::size_t>(end - text_.data());
       at_ += at_ < text_.size() && text_[at_] == 'L' ? 1 : 0;  // Python 2's long integers
       array_.sizes.push_back(size);
-      if (array_.sizes.size() > kMaxDims) {
-        refuse("expected at most ", kMaxDims, " dimensions, got more");
+      if (array_.sizes.size() > max_dims) {
+        refuse("expected at most ", max_dims, " dimensions, got more");
       }
       if (!skip(',')) {
         take(')');
@@ -205,24 +205,24 @@ class NpyHeader {
 NpyArray parse_npy(std::span<const std::byte> content, std::string_view source) {
   const std::string_view text(reinterpret_cast<const char*>(content.data()), content.size());
   const auto refuse = [&](const auto&... parts) { fail<DataError>("data.npy", parts..., " (", source, ")"); };
-  if (!text.starts_with(kMagic)) {
+  if (!text.starts_with(magic)) {
     const std::string_view compression = compression_of(text);
     refuse("expected a .npy file, which begins with \\x93NUMPY, got ",
            text.empty()           ? std::string("an empty one")
-           : compression.empty()  ? quote(text.substr(0, kMagic.size()))
+           : compression.empty()  ? quote(text.substr(0, magic.size()))
            : compression == "zip" ? std::string("zip: read an .npz archive by npz_dataset")
                                   : concat(compression, ": decompress it first"));
   }
-  const unsigned major = text.size() > kMagic.size() ? static_cast<unsigned char>(text[kMagic.size()]) : 0;
-  const std::size_t prefix = kMagic.size() + 2 + (major == 1 ? 2 : 4);
+  const unsigned major = text.size() > magic.size() ? static_cast<unsigned char>(text[magic.size()]) : 0;
+  const std::size_t prefix = magic.size() + 2 + (major == 1 ? 2 : 4);
   if (text.size() < prefix) {
     refuse("expected a header, got the end of the data after ", text.size(), " bytes");
   }
   if (major < 1 || major > 3) {
     refuse("expected version 1, 2 or 3 of the format, got ", major);
   }
-  const std::uint64_t length = major == 1 ? get_little<std::uint16_t>(text, kMagic.size() + 2)
-                                          : get_little<std::uint32_t>(text, kMagic.size() + 2);
+  const std::uint64_t length = major == 1 ? get_little<std::uint16_t>(text, magic.size() + 2)
+                                          : get_little<std::uint32_t>(text, magic.size() + 2);
   if (length > text.size() - prefix) {
     refuse("expected a header of ", length, " bytes, got the end of the data after ", text.size() - prefix);
   }
@@ -258,9 +258,9 @@ std::string npy_header(DType dtype, std::span<const std::int64_t> sizes) {
                             "', 'fortran_order': False, 'shape': (", join(sizes), sizes.size() == 1 ? "," : "", "), }");
   // NumPy reserves space for the first size to grow to 21 digits in place.
   text += std::string(sizes.empty() ? 0 : 21 - std::min<std::size_t>(21, to_text(sizes[0]).size()), ' ');
-  const std::size_t before = kMagic.size() + 4;
+  const std::size_t before = magic.size() + 4;
   text += std::string(63 - (before + text.size()) % 64, ' ') + '\n';
-  std::string out(kMagic);
+  std::string out(magic);
   out += '\x01';
   out += '\0';
   out += static_cast<char>(text.size() & 0xff);

@@ -18,7 +18,7 @@ struct ArrayType {
   DType dtype;
 };
 
-constexpr ArrayType kArrayTypes[] = {
+constexpr ArrayType array_types[] = {
     {"f8", DType::float64}, {"f4", DType::float32}, {"i8", DType::int64},   {"i4", DType::int32},
     {"i2", DType::int16},   {"i1", DType::int8},    {"u8", DType::uint64},  {"u4", DType::uint32},
     {"u2", DType::uint16},  {"u1", DType::uint8},   {"b1", DType::boolean},
@@ -50,10 +50,10 @@ void PickleObjects::call_array(Callable callable, const std::vector<std::uint32_
       need(arguments.size() == 3, "a dtype");
       const std::string& name = text(arguments[0]);
       const std::size_t start = name.starts_with('<') || name.starts_with('|') ? 1 : 0;
-      const auto* found = std::find_if(std::begin(kArrayTypes), std::end(kArrayTypes), [&](const ArrayType& type) {
+      const auto* found = std::find_if(std::begin(array_types), std::end(array_types), [&](const ArrayType& type) {
         return type.code == std::string_view(name).substr(start);
       });
-      if (found == std::end(kArrayTypes)) {
+      if (found == std::end(array_types)) {
         refuse("an array of bools, integers, or floats of 32 or 64 bits, got numpy's dtype ",
                quote(std::string_view(name).substr(0, 40)));
       }

@@ -9,7 +9,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
     Callable callable;
   };
   // Supported Python globals. The reader calls none of them; it constructs each value itself.
-  static constexpr Named kNamed[] = {
+  static constexpr Named named[] = {
       // torch.save of tensors, state dicts, parameters and buffers
       {"collections", "OrderedDict", Callable::ordered_dict},
       {"torch._utils", "_rebuild_tensor_v2", Callable::rebuild_tensor_v2},
@@ -62,7 +62,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"danling.runners.config", "RunnerConfig", Callable::dict_class},
       {"chanfig.utils.null", "NULL", Callable::null},
   };
-  for (const auto& known : kNamed) {
+  for (const auto& known : named) {
     if (known.module == module && known.name == name) {
       return Global{known.callable};
     }
@@ -86,7 +86,7 @@ std::optional<Global> find_record_class(std::string_view module, std::string_vie
     std::string_view module;
     std::string_view name;
   };
-  static constexpr Named kNamed[] = {
+  static constexpr Named named[] = {
       {"torch.distributed.checkpoint.metadata", "Metadata"},
       {"torch.distributed.checkpoint.metadata", "TensorStorageMetadata"},
       {"torch.distributed.checkpoint.metadata", "BytesStorageMetadata"},
@@ -106,7 +106,7 @@ std::optional<Global> find_record_class(std::string_view module, std::string_vie
       {"pathlib._local", "PosixPath"},
       {"pathlib._local", "WindowsPath"},
   };
-  for (const auto& known : kNamed) {
+  for (const auto& known : named) {
     if (known.module == module && known.name == name) {
       return Global{Callable::record, DType::uint8, known.name};
     }

@@ -32,7 +32,7 @@ enum class Kind : std::uint8_t {
   record
 };
 
-inline constexpr const char* kKindNames[] = {"None",
+inline constexpr const char* kind_names[] = {"None",
                                              "a bool",
                                              "an integer",
                                              "a number",
@@ -85,7 +85,7 @@ class PickleGraph {
   }
 
   // Overhead of a heap block, in bytes.
-  static constexpr std::uint64_t kBlock = 32;
+  static constexpr std::uint64_t block_size = 32;
 
   // Charges memory against the limit. Callers count table entries twice, since a growing table may have twice the
   // capacity.
@@ -106,7 +106,7 @@ class PickleGraph {
   const Node& node(std::uint32_t number, Kind kind) const {
     const Node& found = nodes_[number];
     if (found.kind != kind) {
-      refuse(kKindNames[static_cast<int>(kind)], ", got ", kKindNames[static_cast<int>(found.kind)]);
+      refuse(kind_names[static_cast<int>(kind)], ", got ", kind_names[static_cast<int>(found.kind)]);
     }
     return found;
   }

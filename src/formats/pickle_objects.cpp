@@ -39,7 +39,7 @@ void PickleObjects::push_storage(const std::vector<std::uint32_t>& id) {
   }
   const auto [found, added] = storage_numbers_.try_emplace(key, storages_.size());
   if (added) {
-    charge(2 * sizeof(PickledStorage) + 2 * key.size() + 4 * kBlock);  // in a table and in a map
+    charge(2 * sizeof(PickledStorage) + 2 * key.size() + 4 * block_size);  // in a table and in a map
     storages_.push_back({key, static_cast<std::uint64_t>(size)});
   } else if (storages_[found->second].size != static_cast<std::uint64_t>(size)) {
     refuse("storage ", quote(key), " with ", storages_[found->second].size, " bytes as before, got ", size);
@@ -259,7 +259,7 @@ void PickleObjects::push_tensor(TensorRecord record) {
   if (!reason.empty()) {
     refuse(reason);
   }
-  charge(16 * record.sizes.size() + 2 * kBlock);
+  charge(16 * record.sizes.size() + 2 * block_size);
   push_entry(Kind::tensor, tensors_, std::move(record));
 }
 

@@ -69,17 +69,17 @@ class PickleObjects : protected PickleGraph {
     if (find_invalid_utf8(text) != std::string_view::npos) {
       refuse("UTF-8 text, got other bytes");
     }
-    charge(text.size() + kBlock);
+    charge(text.size() + block_size);
     push_entry(Kind::text, texts_, std::string(text));
   }
 
   void push_bytes(std::string bytes) {
-    charge(bytes.size() + kBlock);
+    charge(bytes.size() + block_size);
     push_entry(Kind::bytes, texts_, std::move(bytes));
   }
 
   void push_items(Kind kind, std::vector<std::uint32_t> items) {
-    charge(items.size() * sizeof(std::uint32_t) + (items.empty() ? 0 : kBlock));
+    charge(items.size() * sizeof(std::uint32_t) + (items.empty() ? 0 : block_size));
     push_entry(kind, items_, std::move(items));
   }
 

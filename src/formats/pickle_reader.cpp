@@ -219,7 +219,7 @@ class PickleReader : private PickleObjects {
     if (kind == Kind::map && more.size() % 2 != 0) {
       refuse("keys and values in pairs, got ", more.size(), " values");
     }
-    charge(2 * more.size() * sizeof(std::uint32_t) + (all.empty() ? kBlock : 0));
+    charge(2 * more.size() * sizeof(std::uint32_t) + (all.empty() ? block_size : 0));
     all.insert(all.end(), more.begin(), more.end());
   }
 
@@ -257,7 +257,7 @@ class PickleReader : private PickleObjects {
     }
   }
 
-  static constexpr std::uint32_t kNothing = 0xffffffff;
+  static constexpr std::uint32_t nothing = 0xffffffff;
 
   void put_memo(std::size_t number) {
     // Each memo entry takes at least one byte of the pickle, so larger numbers are invalid.
@@ -266,13 +266,13 @@ class PickleReader : private PickleObjects {
     }
     if (number >= memo_.size()) {
       charge(2 * (number + 1 - memo_.size()) * sizeof(std::uint32_t));
-      memo_.resize(number + 1, kNothing);
+      memo_.resize(number + 1, nothing);
     }
     memo_[number] = top();
   }
 
   void get_memo(std::size_t number) {
-    if (number >= memo_.size() || memo_[number] == kNothing) {
+    if (number >= memo_.size() || memo_[number] == nothing) {
       refuse("a memo number that was put before, got ", number);
     }
     push(memo_[number]);

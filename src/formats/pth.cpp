@@ -14,9 +14,9 @@ namespace danling::inline v0::formats {
 namespace {
 
 // The folder inside the archive. Its name is fixed, so that the bytes do not depend on the file name.
-constexpr std::string_view kFolder = "archive/";
-constexpr std::string_view kManifest = "danling/manifest";
-constexpr std::string_view kManifestTitle = "danling-checkpoint";
+constexpr std::string_view archive_folder = "archive/";
+constexpr std::string_view manifest_file = "danling/manifest";
+constexpr std::string_view manifest_title = "danling-checkpoint";
 
 // Parsed data needs more memory than its text, so a text that inflates a thousandfold could exhaust memory.
 void check_inflation(const ZipReader& zip, const ZipEntry& entry) {
@@ -36,14 +36,14 @@ struct ManifestLine {
 // Writes a line with title and version, then one line per record: `crc32:<8 hex digits> xxh3:<32 hex digits> <size>
 // <name>`.
 std::string manifest_text(const std::vector<ZipRecord>& records) {
-  std::string out = concat(kManifestTitle, " ", manifest_version, "\n");
+  std::string out = concat(manifest_title, " ", manifest_version, "\n");
   for (const auto& record : records) {
     char digits[8];
     for (std::size_t i = 0; i < 8; ++i) {
       digits[i] = "0123456789abcdef"[(record.crc >> (28 - 4 * i)) & 0xf];
     }
     out += concat("crc32:", std::string_view(digits, 8), " xxh3:", to_hex(record.hash), " ", record.size, " ",
-                  std::string_view(record.name).substr(kFolder.size()), "\n");
+                  std::string_view(record.name).substr(archive_folder.size()), "\n");
   }
   return out;
 }
@@ -74,7 +74,7 @@ std::optional<std::unordered_map<std::string, ManifestLine>> parse_manifest(std:
     text.remove_prefix(end + 1);
     if (first) {
       first = false;
-      if (take_word(line) != kManifestTitle || !parse(line, version)) {
+      if (take_word(line) != manifest_title || !parse(line, version)) {
         return std::nullopt;
       }
       if (version < 1 || version > manifest_version) {
@@ -114,7 +114,7 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
 void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
                const StoragePieces& storage) {
   ZipWriter zip(out);
-  const auto name = [](std::string_view record) { return concat(kFolder, record); };
+  const auto name = [](std::string_view record) { return concat(archive_folder, record); };
   // The order matters: PyTorch computes the offsets of storages from the records before them.
   zip.add(name("data.pkl"), write_pickle(tree, storage_sizes));
   zip.add(name(".format_version"), "1");
@@ -124,7 +124,7 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
     zip.add(name(concat("data/", i)), storage_sizes[i], [&](const PieceSink& sink) { storage(i, sink); });
   }
   zip.add(name("version"), "3\n");
-  zip.add(name(kManifest), manifest_text(zip.records()));
+  zip.add(name(manifest_file), manifest_text(zip.records()));
   zip.finish();
 }
 
@@ -179,7 +179,7 @@ const ZipEntry& PthReader::require(const std::string& name) const {
 }
 
 void PthReader::check_manifest() {
-  const ZipEntry* manifest = zip_.find(prefix_ + std::string(kManifest));
+  const ZipEntry* manifest = zip_.find(prefix_ + std::string(manifest_file));
   has_manifest_ = manifest != nullptr;
   if (!has_manifest_) {
     return;

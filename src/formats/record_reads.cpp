@@ -14,17 +14,17 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Each thread must have at least this many bytes to read.
-constexpr std::uint64_t kReadPerThread = std::uint64_t{1} << 22;
+constexpr std::uint64_t read_per_thread = std::uint64_t{1} << 22;
 // Several threads read a record of at least twice this size, in pieces of this size.
-constexpr std::uint64_t kReadPiece = std::uint64_t{1} << 23;
-constexpr std::size_t kStep = std::size_t{1} << 18;
+constexpr std::uint64_t read_piece_bytes = std::uint64_t{1} << 23;
+constexpr std::size_t step_bytes = std::size_t{1} << 18;
 
 std::size_t threads_for(std::span<const RecordRead> reads) {
   std::uint64_t total = 0;
   for (const auto& read : reads) {
     total += read.entry->size;
   }
-  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kReadPerThread));
+  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / read_per_thread));
 }
 
 // A large record, whose pieces are read in any order. CRC-32s of pieces can be combined. XXH3 hashes cannot: the thread
@@ -32,16 +32,18 @@ std::size_t threads_for(std::span<const RecordRead> reads) {
 class LargeRecord {
  public:
   LargeRecord(const ZipReader& zip, const RecordRead& read)
-      : zip_(zip), read_(read), pieces_(static_cast<std::size_t>((read.out.size() + kReadPiece - 1) / kReadPiece)) {}
+      : zip_(zip),
+        read_(read),
+        pieces_(static_cast<std::size_t>((read.out.size() + read_piece_bytes - 1) / read_piece_bytes)) {}
 
   std::size_t num_pieces() const { return pieces_.size(); }
 
   void read_piece(std::size_t number) {
     const auto bytes = piece(number);
     std::uint32_t crc = 0;
-    for (std::size_t done = 0; done < bytes.size(); done += kStep) {
-      const auto step = bytes.subspan(done, std::min(kStep, bytes.size() - done));
-      zip_.read(*read_.entry, number * kReadPiece + done, step);
+    for (std::size_t done = 0; done < bytes.size(); done += step_bytes) {
+      const auto step = bytes.subspan(done, std::min(step_bytes, bytes.size() - done));
+      zip_.read(*read_.entry, number * read_piece_bytes + done, step);
       if (read_.hash == nullptr) {
         crc = extend_crc32(crc, step);
       }
@@ -80,8 +82,8 @@ class LargeRecord {
   };
 
   std::span<std::byte> piece(std::size_t number) const {
-    const auto begin = static_cast<std::size_t>(number * kReadPiece);
-    return read_.out.subspan(begin, std::min(static_cast<std::size_t>(kReadPiece), read_.out.size() - begin));
+    const auto begin = static_cast<std::size_t>(number * read_piece_bytes);
+    return read_.out.subspan(begin, std::min(static_cast<std::size_t>(read_piece_bytes), read_.out.size() - begin));
   }
 
   const ZipReader& zip_;
@@ -106,7 +108,7 @@ void read_records(const ZipReader& zip, std::span<const RecordRead> reads) {
   std::vector<Item> items;
   std::vector<std::unique_ptr<LargeRecord>> large;
   for (const auto& read : reads) {
-    if (threads == 1 || read.entry->deflated || read.out.size() < 2 * kReadPiece ||
+    if (threads == 1 || read.entry->deflated || read.out.size() < 2 * read_piece_bytes ||
         read.out.size() != read.entry->size) {
       items.push_back({&read, nullptr, 0});
       continue;

@@ -13,14 +13,14 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::string_view kHashesVersion = "1";
+constexpr std::string_view hashes_version = "1";
 // Small enough to stay in the cache between the disk and the hash.
-constexpr std::size_t kTensorPiece = std::size_t{1} << 18;
+constexpr std::size_t tensor_piece = std::size_t{1} << 18;
 // From this size on a second thread writes while this one computes; for less data synchronisation costs more than it
 // saves.
-constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
+constexpr std::size_t worth_a_thread = std::size_t{1} << 18;
 // Each thread must have at least this many bytes to read.
-constexpr std::uint64_t kPerThread = std::uint64_t{1} << 22;
+constexpr std::uint64_t per_thread = std::uint64_t{1} << 22;
 
 std::string read_header(const InputFile& file) {
   const auto refuse = [&](const auto&... parts) {
@@ -71,7 +71,7 @@ Hash128 header_hash(const std::vector<const SafetensorsEntry*>& order, const Saf
 }
 
 std::string hashes_text(const std::vector<Hash128>& hashes) {
-  std::string out(kHashesVersion);
+  std::string out(hashes_version);
   for (const auto& hash : hashes) {
     out += concat(" ", to_hex(hash));
   }
@@ -99,7 +99,7 @@ Hash128 write_tensor(AtomicFile& out, const SafetensorsEntry& entry,
     check<CheckpointError>(piece.size() <= left, "checkpoint.write", "expected ", entry.bytes, " bytes of tensor ",
                            quote(entry.name), ", got more");
     left -= piece.size();
-    if (piece.size() >= kWorthAThread) {
+    if (piece.size() >= worth_a_thread) {
       out.write(piece, [&] { hasher.update(piece); });
     } else {
       hasher.update(piece);
@@ -116,7 +116,7 @@ std::size_t threads_for(const std::vector<SafetensorsEntry>& entries) {
   for (const auto& entry : entries) {
     total += entry.bytes;
   }
-  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kPerThread));
+  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / per_thread));
 }
 
 }  // namespace
@@ -206,17 +206,17 @@ void SafetensorsReader::take_hashes() {
   };
   std::string_view text = found->second;
   const std::string_view version = text.substr(0, text.find(' '));
-  if (version != kHashesVersion) {
-    refuse("expected hashes of version ", kHashesVersion, ", got ", quote(version.substr(0, 20)),
+  if (version != hashes_version) {
+    refuse("expected hashes of version ", hashes_version, ", got ", quote(version.substr(0, 20)),
            "; a newer danling wrote this file");
   }
   text.remove_prefix(version.size());
-  constexpr std::size_t kDigits = 32;
-  for (; !text.empty(); text.remove_prefix(kDigits + 1)) {
+  constexpr std::size_t max_digits = 32;
+  for (; !text.empty(); text.remove_prefix(max_digits + 1)) {
     const auto hash =
-        text.size() > kDigits && text.front() == ' ' ? parse_hash128(text.substr(1, kDigits)) : std::nullopt;
+        text.size() > max_digits && text.front() == ' ' ? parse_hash128(text.substr(1, max_digits)) : std::nullopt;
     if (!hash) {
-      refuse("expected hashes of 32 digits, got ", quote(text.substr(0, kDigits + 1)));
+      refuse("expected hashes of 32 digits, got ", quote(text.substr(0, max_digits + 1)));
     }
     hashes_.push_back(*hash);
   }
@@ -248,8 +248,8 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte>
   check<CheckpointError>(out.size() == entry.bytes, "checkpoint.read", "expected room for ", entry.bytes,
                          " bytes of tensor ", quote(entry.name), ", got ", out.size());
   Hasher hasher;
-  for (std::size_t done = 0; done < out.size(); done += kTensorPiece) {
-    const auto piece = out.subspan(done, std::min(kTensorPiece, out.size() - done));
+  for (std::size_t done = 0; done < out.size(); done += tensor_piece) {
+    const auto piece = out.subspan(done, std::min(tensor_piece, out.size() - done));
     read(entry, done, piece);
     if (has_hashes()) {
       hasher.update(piece);
@@ -268,10 +268,10 @@ void SafetensorsReader::read_all(std::span<const std::span<std::byte>> out) cons
 
 void SafetensorsReader::verify(const SafetensorsEntry& entry) const {
   Hasher hasher;
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kTensorPiece, entry.bytes)));
-  for (std::uint64_t done = 0; done < entry.bytes; done += kTensorPiece) {
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(tensor_piece, entry.bytes)));
+  for (std::uint64_t done = 0; done < entry.bytes; done += tensor_piece) {
     const auto piece =
-        std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(kTensorPiece, entry.bytes - done)));
+        std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(tensor_piece, entry.bytes - done)));
     read(entry, done, piece);
     hasher.update(piece);
   }

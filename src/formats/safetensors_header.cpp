@@ -15,17 +15,17 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr const char* kMetadata = "__metadata__";
+constexpr const char* metadata_key = "__metadata__";
 
 // In the order of DType.
-constexpr std::array<std::string_view, dtype_count> kNames = {
+constexpr std::array<std::string_view, dtype_count> dtype_names = {
     "F64",         "F32",     "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ",
     "F8_E5M2FNUZ", "F8_E8M0", "I64", "I32",  "I16",     "I8",      "U8",
     "U16",         "U32",     "U64", "BOOL", "",        "C64",     "",
 };
 
 // Python's safetensors sorts data by element type: this is its order, from the last type to the first.
-constexpr DType kOrder[] = {
+constexpr DType dtype_order[] = {
     DType::boolean,         DType::uint8,           DType::int8,
     DType::float8_e5m2,     DType::float8_e4m3fn,   DType::float8_e8m0fnu,
     DType::float8_e4m3fnuz, DType::float8_e5m2fnuz, DType::int16,
@@ -36,13 +36,14 @@ constexpr DType kOrder[] = {
 };
 
 std::size_t rank_of(DType dtype) {
-  return static_cast<std::size_t>(std::find(std::begin(kOrder), std::end(kOrder), dtype) - std::begin(kOrder));
+  return static_cast<std::size_t>(std::find(std::begin(dtype_order), std::end(dtype_order), dtype) -
+                                  std::begin(dtype_order));
 }
 
 std::optional<DType> find_dtype(std::string_view name) {
-  const auto* found = std::find(kNames.begin(), kNames.end(), name);
-  return found == kNames.end() || name.empty() ? std::nullopt
-                                               : std::optional(static_cast<DType>(found - kNames.begin()));
+  const auto* found = std::find(dtype_names.begin(), dtype_names.end(), name);
+  return found == dtype_names.end() || name.empty() ? std::nullopt
+                                                    : std::optional(static_cast<DType>(found - dtype_names.begin()));
 }
 
 // Receives the parser's events without a tree or recursion; detects repeated keys.
@@ -89,7 +90,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
     const auto dtype = find_dtype(value);
     if (!dtype) {
       std::string known;
-      for (const auto name : kNames) {
+      for (const auto name : dtype_names) {
         known += name.empty() ? std::string() : concat(known.empty() ? "" : ", ", name);
       }
       fail_at(concat("expected an element type of ", known, ", got ", quote(value)));
@@ -101,7 +102,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override {
     if (place_ == Place::outside) {
       place_ = Place::root;
-    } else if (place_ == Place::root && key_ == kMetadata) {
+    } else if (place_ == Place::root && key_ == metadata_key) {
       place_ = Place::metadata;
     } else if (place_ == Place::root) {
       place_ = Place::tensor;
@@ -219,7 +220,7 @@ std::string json_text(const std::string& text) {
 
 }  // namespace
 
-std::string_view safetensors_dtype(DType dtype) { return kNames.at(static_cast<std::size_t>(dtype)); }
+std::string_view safetensors_dtype(DType dtype) { return dtype_names.at(static_cast<std::size_t>(dtype)); }
 
 bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b) {
   const auto left = rank_of(a.dtype);
@@ -287,7 +288,7 @@ std::string safetensors_header(const std::vector<const SafetensorsEntry*>& entri
   std::string out = "{";
   const auto separate = [&] { out += out.size() > 1 ? "," : ""; };
   if (!metadata.empty()) {
-    out += concat("\"", kMetadata, "\":{");
+    out += concat("\"", metadata_key, "\":{");
     bool first = true;
     for (const auto& [key, value] : metadata) {
       out += concat(first ? "" : ",", json_text(key), ":", json_text(value));

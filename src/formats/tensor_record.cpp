@@ -14,7 +14,7 @@ struct Description {
 };
 
 // In the order of DType.
-constexpr std::array<Description, dtype_count> kDescriptions = {{
+constexpr std::array<Description, dtype_count> descriptions = {{
     {8, "float64", "DoubleStorage"},
     {4, "float32", "FloatStorage"},
     {2, "float16", "HalfStorage"},
@@ -38,7 +38,7 @@ constexpr std::array<Description, dtype_count> kDescriptions = {{
     {16, "complex128", "ComplexDoubleStorage"},
 }};
 
-const Description& describe(DType dtype) { return kDescriptions.at(static_cast<std::size_t>(dtype)); }
+const Description& describe(DType dtype) { return descriptions.at(static_cast<std::size_t>(dtype)); }
 
 bool may_require_grad(DType dtype) { return dtype < DType::int64 || dtype >= DType::complex32; }
 

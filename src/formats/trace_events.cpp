@@ -247,8 +247,8 @@ void EventReader::add() {
   } else {
     return;
   }
-  constexpr double kMost = 2e15;  // microseconds: beyond the time since 1970
-  if (!(std::abs(raw_.ts) < kMost && raw_.dur >= 0.0 && raw_.dur < kMost)) {
+  constexpr double most = 2e15;  // microseconds: beyond the time since 1970
+  if (!(std::abs(raw_.ts) < most && raw_.dur >= 0.0 && raw_.dur < most)) {
     return;
   }
   // A double stores a month in microseconds with an error of less than half a nanosecond.

@@ -12,7 +12,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Small enough to stay in the cache until its checksum is computed.
-constexpr std::size_t kContentPiece = std::size_t{1} << 18;
+constexpr std::size_t content_piece = std::size_t{1} << 18;
 
 // Computes the XXH3-128 if a hash is given, else the CRC-32.
 class Verification {
@@ -63,7 +63,7 @@ void ZipReader::check_crc(const ZipEntry& entry, std::uint32_t got) const {
 template <class Take>
 void ZipReader::inflate(const ZipEntry& entry, Take take) const {
   InflateReader reader(file_, InflateReader::Format::raw, entry.data_offset, entry.data_offset + entry.stored_size);
-  std::vector<std::byte> piece(kContentPiece);
+  std::vector<std::byte> piece(content_piece);
   std::uint64_t produced = 0;
   for (std::size_t count = piece.size(); count == piece.size();) {
     count = reader.read(piece);
@@ -91,10 +91,10 @@ void ZipReader::stream(const ZipEntry& entry, std::span<std::byte> room, Take ta
   std::vector<std::byte> piece;
   const bool whole = room.size() == entry.size;
   if (!whole) {
-    piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.size)));
+    piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(content_piece, entry.size)));
   }
   for (std::uint64_t done = 0; done < entry.size;) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kContentPiece, entry.size - done));
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(content_piece, entry.size - done));
     const auto bytes = whole ? room.subspan(static_cast<std::size_t>(done), count) : std::span(piece).first(count);
     file_.read(entry.data_offset + done, bytes);
     take(done, std::span<const std::byte>(bytes));

@@ -11,10 +11,10 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;  // three million entries
+constexpr std::uint64_t max_directory = std::uint64_t{1} << 28;  // three million entries
 
 // The pickled number 0x1950a86a20f9469cfc6c, with which files of torch.save before PyTorch 1.6 begin.
-constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+constexpr std::string_view legacy_magic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
 // Replaces an escaped directory field by its value in the zip64 fields; returns false if they lack it.
 bool widen(std::uint64_t& value, std::string_view& zip64) {
@@ -81,8 +81,8 @@ void ZipReader::fail(const ZipEntry& entry, const std::string& reason) const {
 
 ZipReader::Directory ZipReader::find_directory() const {
   const std::uint64_t size = file_.size();
-  const std::string head = file_.text(0, std::min<std::uint64_t>(size, kLegacyMagic.size()));
-  if (head == kLegacyMagic) {
+  const std::string head = file_.text(0, std::min<std::uint64_t>(size, legacy_magic.size()));
+  if (head == legacy_magic) {
     fail(
         "expected a PyTorch zip archive, got the format before PyTorch 1.6; convert it in Python with "
         "torch.save(torch.load(path), path)");
@@ -134,7 +134,7 @@ ZipReader::Directory ZipReader::find_directory() const {
   if (!one_disk) {
     fail("expected an archive in one file, got a part of several");
   }
-  if (out.size > kMaxDirectory || out.offset > directory_end || out.size != directory_end - out.offset) {
+  if (out.size > max_directory || out.offset > directory_end || out.size != directory_end - out.offset) {
     fail(concat("expected the directory of entries to end at offset ", directory_end, ", got ", out.size,
                 " bytes at offset ", out.offset));
   }

@@ -11,10 +11,10 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Size of pieces: small enough to stay in the cache between the two checksums.
-constexpr std::size_t kZipPiece = std::size_t{1} << 18;
+constexpr std::size_t zip_piece = std::size_t{1} << 18;
 // From this size on a second thread computes the checksums while this one writes; for less data synchronisation costs
 // more than it saves.
-constexpr std::size_t kZipWorthAThread = std::size_t{1} << 17;
+constexpr std::size_t zip_worth_a_thread = std::size_t{1} << 17;
 
 std::uint32_t clamp32(std::uint64_t value) {
   return value >= zip::escape32 ? zip::escape32 : static_cast<std::uint32_t>(value);
@@ -99,13 +99,13 @@ void ZipWriter::add(std::string_view name, std::uint64_t size,
   content([&](std::span<const std::byte> data) {
     given += data.size();
     const auto compute = [&] {
-      for (std::size_t done = 0; done < data.size(); done += kZipPiece) {
-        const auto piece = data.subspan(done, std::min(kZipPiece, data.size() - done));
+      for (std::size_t done = 0; done < data.size(); done += zip_piece) {
+        const auto piece = data.subspan(done, std::min(zip_piece, data.size() - done));
         record.crc = extend_crc32(record.crc, piece);
         hasher.update(piece);
       }
     };
-    if (data.size() < kZipWorthAThread) {
+    if (data.size() < zip_worth_a_thread) {
       compute();
       out_->write(data);
     } else {

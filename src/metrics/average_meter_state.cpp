@@ -15,8 +15,8 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* kLoadMeter = "average_meter.load_state_dict";
-constexpr const char* kMerge = "average_meter.merge_states";
+constexpr const char* load_meter_where = "average_meter.load_state_dict";
+constexpr const char* merge_where = "average_meter.merge_states";
 
 // A number for scalars, otherwise a copy.
 State saved(const at::Tensor& tensor, bool elements) {
@@ -25,8 +25,8 @@ State saved(const at::Tensor& tensor, bool elements) {
 
 // A float64 copy of a saved tensor, which must have the sum's shape.
 at::Tensor loaded_like(const at::Tensor& sum, const State& state, const char* what) {
-  check<StateError>(state.is_tensor() && state.tensor().defined() && state.tensor().sizes() == sum.sizes(), kLoadMeter,
-                    "expected ", what, " of the sum's shape, got another");
+  check<StateError>(state.is_tensor() && state.tensor().defined() && state.tensor().sizes() == sum.sizes(),
+                    load_meter_where, "expected ", what, " of the sum's shape, got another");
   return state.tensor().detach().to(sum.options(), /*non_blocking=*/false, /*copy=*/true);
 }
 
@@ -63,7 +63,7 @@ void AverageMeter::load_state_dict(const State& state) {
   AverageMeter loaded;
   loaded.n_ = state.at("n").integer();
   loaded.count_ = state.at("count").integer();
-  check<StateError>(loaded.n_ >= 0 && loaded.count_ >= 0, kLoadMeter, "expected n and count of at least 0, got ",
+  check<StateError>(loaded.n_ >= 0 && loaded.count_ >= 0, load_meter_where, "expected n and count of at least 0, got ",
                     loaded.n_, " and ", loaded.count_);
   const c10::InferenceMode normal(false);
   if (!sum.is_tensor()) {
@@ -72,8 +72,8 @@ void AverageMeter::load_state_dict(const State& state) {
     loaded.rest_ = rest != nullptr ? rest->number() : 0.0;
   } else {
     const at::Tensor& last = value.tensor();
-    check<StateError>(last.defined() && sum.tensor().defined() && last.sizes() == sum.tensor().sizes(), kLoadMeter,
-                      "expected value and sum of one shape, got ", detail::tensor_text(last), " and ",
+    check<StateError>(last.defined() && sum.tensor().defined() && last.sizes() == sum.tensor().sizes(),
+                      load_meter_where, "expected value and sum of one shape, got ", detail::tensor_text(last), " and ",
                       detail::tensor_text(sum.tensor()));
     Extra& extra = loaded.extra();
     extra.last = last.detach();
@@ -83,13 +83,13 @@ void AverageMeter::load_state_dict(const State& state) {
   }
   if (index != nullptr) {
     loaded.extra().batch.index = index->integer();
-    check<StateError>(index->integer() >= 0, kLoadMeter, "expected a batch_index of at least 0, got ",
+    check<StateError>(index->integer() >= 0, load_meter_where, "expected a batch_index of at least 0, got ",
                       index->integer());
   }
   if (parts != nullptr) {
     Batch& batch = loaded.extra().batch;
     batch.parts = parts->at("parts").integer();
-    check<StateError>(batch.parts > 1, kLoadMeter, "expected a batch of at least 2 parts, got ", batch.parts);
+    check<StateError>(batch.parts > 1, load_meter_where, "expected a batch of at least 2 parts, got ", batch.parts);
     batch.divided = true;
     batch.n = std::exchange(loaded.n_, 0);
     if (sum.is_tensor()) {
@@ -111,10 +111,10 @@ State AverageMeter::merge_states(std::span<const State> states) {
     AverageMeter meter;
     meter.load_state_dict(state);
     const detail::MeterPart& part = parts.emplace_back(meter.own_part());
-    check<StateError>(form.empty() || !part.any() || part.form() == form, kMerge, "expected states of ", form,
+    check<StateError>(form.empty() || !part.any() || part.form() == form, merge_where, "expected states of ", form,
                       " alike, got one of ", part.form());
     form = part.any() ? part.form() : form;
-    check<StateError>(part.count <= max_count - count, kMerge, "expected counts of at most ", max_count,
+    check<StateError>(part.count <= max_count - count, merge_where, "expected counts of at most ", max_count,
                       " together, got ", part.count, " after ", count);
     count += part.count;
   }

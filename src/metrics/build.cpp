@@ -9,26 +9,26 @@
 namespace danling::inline v0::metrics {
 namespace {
 
-constexpr const char* kBuild = "metrics.build";
+constexpr const char* build_where = "metrics.build";
 
 std::int64_t positive(std::string_view key, std::optional<std::int64_t> number, std::string_view type) {
-  check<ConfigError>(number.has_value(), kBuild, "expected ", key, " for ", type, " metrics, got none");
-  check<ConfigError>(*number > 0, kBuild, "expected ", key, " to be positive, got ", *number);
+  check<ConfigError>(number.has_value(), build_where, "expected ", key, " for ", type, " metrics, got none");
+  check<ConfigError>(*number > 0, build_where, "expected ", key, " to be positive, got ", *number);
   // Each batch allocates some bytes per class, label or output.
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  check<ConfigError>(*number <= most, kBuild, "expected ", key, " of at most ", most, ", got ", *number);
+  check<ConfigError>(*number <= most, build_where, "expected ", key, " of at most ", most, ", got ", *number);
   return *number;
 }
 
 void expect_agreement(std::string_view key, std::optional<std::int64_t> number,
                       std::optional<std::int64_t> num_labels) {
-  check<ConfigError>(!number || !num_labels || *number == *num_labels, kBuild, "expected ", key,
+  check<ConfigError>(!number || !num_labels || *number == *num_labels, build_where, "expected ", key,
                      " and num_labels to match when both are set, got ", number.value_or(0), " and ",
                      num_labels.value_or(0));
 }
 
 void expect_unset(bool set, std::string_view key, std::string_view type) {
-  check<ConfigError>(!set, kBuild, "expected no ", key, " for ", type, " metrics, got one");
+  check<ConfigError>(!set, build_where, "expected no ", key, " for ", type, " metrics, got one");
 }
 
 // The listed metrics, unnamed: they replace the defaults.
@@ -68,7 +68,7 @@ std::shared_ptr<Metrics> build_multiclass(const MetricsSpec& spec) {
   expect_agreement("num_classes", spec.num_classes, spec.num_labels);
   const std::int64_t size =
       positive("num_classes", spec.num_classes ? spec.num_classes : spec.num_labels, "multiclass");
-  check<ConfigError>(size > 1, kBuild, "expected num_classes of at least 2, got ", size);
+  check<ConfigError>(size > 1, build_where, "expected num_classes of at least 2, got ", size);
   return multiclass_metrics(size,
                             {.mode = spec.mode,
                              .ignore_index = spec.ignore_index,
@@ -119,7 +119,7 @@ Average MetricFuncOptions::average_except_micro() {
 
 std::vector<std::int64_t> MetricFuncOptions::top_k() {
   top_k_ = true;
-  check<ConfigError>(!spec_->top_k || !spec_->top_k->empty(), kBuild,
+  check<ConfigError>(!spec_->top_k || !spec_->top_k->empty(), build_where,
                      "expected top_k with at least one number, got []");
   return spec_->top_k.value_or(std::vector<std::int64_t>{1});
 }
@@ -132,7 +132,7 @@ double MetricFuncOptions::threshold() {
 double MetricFuncOptions::beta() {
   beta_ = true;
   const double beta = spec_->beta.value_or(1.0);
-  check<ConfigError>(beta > 0.0, kBuild, "expected beta above 0, got ", beta);
+  check<ConfigError>(beta > 0.0, build_where, "expected beta above 0, got ", beta);
   return beta;
 }
 
@@ -147,7 +147,7 @@ void MetricFuncOptions::expect_all_used() const {
                                      std::pair(spec_->threshold.has_value() && !threshold_, "threshold"),
                                      std::pair(spec_->beta.has_value() && !beta_, "beta"),
                                      std::pair(spec_->thresholds.has_value() && !thresholds_, "thresholds")}) {
-    check<ConfigError>(!ignored, kBuild, "expected options that some of the ", spec_->type.value_or(""),
+    check<ConfigError>(!ignored, build_where, "expected options that some of the ", spec_->type.value_or(""),
                        " metrics use, got ", key);
   }
 }
@@ -171,8 +171,8 @@ std::shared_ptr<Metrics> build_metrics(const MetricsSpec& spec) {
   // Without a type, no code reads the other options.
   const ConfigTree set = changed_entries(to_tree(spec), to_tree(MetricsSpec()));
   for (const auto& entry : set.map()) {
-    fail<ConfigError>(kBuild, "expected a type with ", entry.key.string(), ", got none; set metrics.type to one of ",
-                      join(metrics_registry().names()));
+    fail<ConfigError>(build_where, "expected a type with ", entry.key.string(),
+                      ", got none; set metrics.type to one of ", join(metrics_registry().names()));
   }
   return nullptr;
 }

@@ -21,11 +21,11 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* kGlobalUpdate = "global_metrics.update";
+constexpr const char* update_where = "global_metrics.update";
 
 void check_rows(const detail::RowStore& kept, const at::Tensor& rows, std::string_view what) {
   if (!kept.fits(rows)) {
-    fail<MetricError>(kGlobalUpdate, "expected ", what, " as in earlier batches, ", kept.description(), ", got ",
+    fail<MetricError>(update_where, "expected ", what, " as in earlier batches, ", kept.description(), ", got ",
                       detail::tensor_text(rows));
   }
 }
@@ -97,14 +97,14 @@ void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
   const auto [given_preds, given_targets] = impl_->options.preprocess ? impl_->options.preprocess(prediction, target)
                                                                       : metrics::base_preprocess(prediction, target);
   if (!given_preds.defined() || !given_targets.defined()) {
-    fail<MetricError>(kGlobalUpdate, "expected a prediction and a target, got ", detail::tensor_text(given_preds),
+    fail<MetricError>(update_where, "expected a prediction and a target, got ", detail::tensor_text(given_preds),
                       " and ", detail::tensor_text(given_targets));
   }
   const at::Tensor preds = detail::as_rows(given_preds);
   const at::Tensor targets = detail::as_rows(given_targets);
   auto& local = impl_->local;
   if (preds.size(0) != targets.size(0)) {
-    fail<MetricError>(kGlobalUpdate, "expected as many rows of predictions as of targets, got ",
+    fail<MetricError>(update_where, "expected as many rows of predictions as of targets, got ",
                       detail::tensor_text(preds), " and ", detail::tensor_text(targets));
   }
   if (impl_->keeps) {

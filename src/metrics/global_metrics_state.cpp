@@ -15,7 +15,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* kLoadMetrics = "global_metrics.load_state_dict";
+constexpr const char* load_metrics_where = "global_metrics.load_state_dict";
 
 // A tensor, or for several parts a list with null for parts without data.
 State parts_state(const detail::PartSums& parts) {
@@ -63,8 +63,8 @@ std::optional<RunningSums::Form> form_of_sums(const RunningSums& which, const at
 }
 
 at::Tensor read_part(const RunningSums& which, const State& state, const at::Tensor& present) {
-  check<StateError>(state.is_tensor() && is_plain(state.tensor()), kLoadMetrics, "expected the sums ", quote(which.key),
-                    " as a dense tensor, got ", state.is_tensor() ? "another one" : state.kind());
+  check<StateError>(state.is_tensor() && is_plain(state.tensor()), load_metrics_where, "expected the sums ",
+                    quote(which.key), " as a dense tensor, got ", state.is_tensor() ? "another one" : state.kind());
   at::Tensor sums = state.tensor();
   const auto form = form_of_sums(which, present);
   if (form && which.upgrade && sums.sizes() != form->shape) {
@@ -72,8 +72,8 @@ at::Tensor read_part(const RunningSums& which, const State& state, const at::Ten
     sums = upgraded.defined() ? upgraded : sums;
   }
   if (form && (sums.scalar_type() != form->dtype || sums.sizes() != form->shape)) {
-    fail<StateError>(kLoadMetrics, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype), " ",
-                     detail::shape_text(form->shape), ", got ", detail::tensor_text(sums));
+    fail<StateError>(load_metrics_where, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype),
+                     " ", detail::shape_text(form->shape), ", got ", detail::tensor_text(sums));
   }
   return detail::copy_outside_inference_mode(sums);
 }
@@ -81,7 +81,7 @@ at::Tensor read_part(const RunningSums& which, const State& state, const at::Ten
 // `present`: sums with the same dtype and shape, if any.
 detail::PartSums read_sums(const RunningSums& which, const State::Map& state, bool expected, at::Tensor present) {
   const State* found = state.find(which.key);
-  check<StateError>((found != nullptr) == expected, kLoadMetrics, "expected ", expected ? "" : "no ", "sums ",
+  check<StateError>((found != nullptr) == expected, load_metrics_where, "expected ", expected ? "" : "no ", "sums ",
                     quote(which.key), expected ? ", got none" : " without a batch, got some");
   detail::PartSums parts;
   if (found == nullptr) {
@@ -106,31 +106,31 @@ std::vector<detail::PartSums> read_all_sums(const std::vector<RunningSumsPtr>& k
   for (std::size_t i = 0; i < keys.size(); ++i) {
     out.push_back(read_sums(*keys[i], state, expected, detail::first_defined(present[i])));
   }
-  check<StateError>(state.size() == (expected ? keys.size() : 0), kLoadMetrics, "expected ", keys.size(), " sums, got ",
-                    state.size(), "; were they saved by other metrics?");
+  check<StateError>(state.size() == (expected ? keys.size() : 0), load_metrics_where, "expected ", keys.size(),
+                    " sums, got ", state.size(), "; were they saved by other metrics?");
   return out;
 }
 
 // The state of another container has other keys, or values of other types.
 void check_parts(const State& state) {
-  check<StateError>(state.is_map(), kLoadMetrics, "expected a map, got ", state.kind());
+  check<StateError>(state.is_map(), load_metrics_where, "expected a map, got ", state.kind());
   constexpr const char* expected = "expected n, count, sums and last_sums, got a state ";
   for (const std::string_view key : {"n", "count", "last", "batch_index"}) {
     const State* part = state.find(key);
-    check<StateError>(part != nullptr || key == "last" || key == "batch_index", kLoadMetrics, expected, "without ",
-                      quote(key));
-    check<StateError>(part == nullptr || part->is_integer(), kLoadMetrics, "expected an integer ", quote(key), ", got ",
-                      part == nullptr ? "" : part->kind());
+    check<StateError>(part != nullptr || key == "last" || key == "batch_index", load_metrics_where, expected,
+                      "without ", quote(key));
+    check<StateError>(part == nullptr || part->is_integer(), load_metrics_where, "expected an integer ", quote(key),
+                      ", got ", part == nullptr ? "" : part->kind());
   }
   for (const char* key : {"sums", "last_sums"}) {
     const State* part = state.find(key);
-    check<StateError>(part != nullptr, kLoadMetrics, expected, "without ", quote(key));
-    check<StateError>(part->is_map(), kLoadMetrics, "expected a map ", quote(key), ", got ", part->kind());
+    check<StateError>(part != nullptr, load_metrics_where, expected, "without ", quote(key));
+    check<StateError>(part->is_map(), load_metrics_where, "expected a map ", quote(key), ", got ", part->kind());
   }
   for (const char* key : {"preds", "targets", "batches"}) {
     const State* part = state.find(key);
-    check<StateError>(part == nullptr || part->is_tensor(), kLoadMetrics, "expected a tensor ", quote(key), ", got ",
-                      part == nullptr ? "" : part->kind());
+    check<StateError>(part == nullptr || part->is_tensor(), load_metrics_where, "expected a tensor ", quote(key),
+                      ", got ", part == nullptr ? "" : part->kind());
   }
 }
 
@@ -156,7 +156,7 @@ void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<Ru
       }
     }
   } catch (const MetricError& error) {
-    fail<StateError>(kLoadMetrics, "expected predictions and targets that the metrics can read, got ",
+    fail<StateError>(load_metrics_where, "expected predictions and targets that the metrics can read, got ",
                      detail::tensor_text(preds), " and ", detail::tensor_text(targets), ": ", error.what());
   } catch (const std::exception&) {
     // A user's metric that throws for empty data proves nothing.
@@ -193,30 +193,30 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
   Local loaded;
   if (const State* index = state.find("batch_index")) {
     loaded.last_index = index->integer();
-    check<StateError>(loaded.last_index >= 0, kLoadMetrics, "expected a batch_index of at least 0, got ",
+    check<StateError>(loaded.last_index >= 0, load_metrics_where, "expected a batch_index of at least 0, got ",
                       loaded.last_index);
   }
   loaded.n.host = state.at("n").integer();
   loaded.count.host = state.at("count").integer();
-  check<StateError>(loaded.n.host >= 0 && loaded.count.host >= loaded.n.host, kLoadMetrics,
+  check<StateError>(loaded.n.host >= 0 && loaded.count.host >= loaded.n.host, load_metrics_where,
                     "expected counts that are not negative and n within count, got n ", loaded.n.host, " and count ",
                     loaded.count.host);
   const State* preds = state.find("preds");
   const State* targets = state.find("targets");
-  check<StateError>((state.find("last") != nullptr) == keeps, kLoadMetrics, "expected the state of metrics that ",
+  check<StateError>((state.find("last") != nullptr) == keeps, load_metrics_where, "expected the state of metrics that ",
                     keeps ? "store" : "do not store", " predictions, got that of metrics that ",
                     keeps ? "do not" : "do");
-  check<StateError>((preds != nullptr) == (targets != nullptr) && (preds == nullptr || keeps), kLoadMetrics,
+  check<StateError>((preds != nullptr) == (targets != nullptr) && (preds == nullptr || keeps), load_metrics_where,
                     "expected predictions and targets, got one of them");
   if (preds != nullptr) {
     const at::Tensor& rows = preds->tensor();
     const at::Tensor& labels = targets->tensor();
-    check<StateError>(is_plain(rows) && is_plain(labels), kLoadMetrics,
+    check<StateError>(is_plain(rows) && is_plain(labels), load_metrics_where,
                       "expected dense predictions and targets, got sparse or nested ones");
     loaded.last_rows = state.at("last").integer();
     check<StateError>(rows.dim() > 0 && labels.dim() > 0 && rows.size(0) == labels.size(0) && loaded.last_rows >= 0 &&
                           loaded.last_rows <= rows.size(0),
-                      kLoadMetrics, "expected as many predictions as targets, and no fewer than the last ",
+                      load_metrics_where, "expected as many predictions as targets, and no fewer than the last ",
                       loaded.last_rows, ", got ", detail::tensor_text(rows), " and ", detail::tensor_text(labels));
     check_readable(metrics, sums, rows, labels);
     loaded.preds.append(rows, options.device);
@@ -229,7 +229,7 @@ GlobalMetrics::Impl::Local GlobalMetrics::Impl::read(const State& state) const {
     check<StateError>(
         batches == nullptr || (loaded.batches.read(batches->tensor()) && !loaded.batches.empty() &&
                                loaded.batches.rows() == rows.size(0) && loaded.batches.last() == loaded.last_index),
-        kLoadMetrics, "expected batches that cover the ", rows.size(0), " predictions and end with number ",
+        load_metrics_where, "expected batches that cover the ", rows.size(0), " predictions and end with number ",
         loaded.last_index, ", got others");
   }
   const State::Map& totals = state.at("sums").map();

@@ -17,7 +17,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr const char* kSynchronize = "global_metrics.synchronize";
+constexpr const char* synchronize_where = "global_metrics.synchronize";
 
 // Dtype and shape of rows without the first dimension; empty for an undefined tensor.
 using Form = std::vector<std::int64_t>;
@@ -42,7 +42,7 @@ std::string form_text(const Form& form, bool rows) {
 }
 
 void check_batches(bool right) {
-  check<MetricError>(right, kSynchronize, "expected the batches of a rank, got other numbers");
+  check<MetricError>(right, synchronize_where, "expected the batches of a rank, got other numbers");
 }
 
 // Each rank sends it first, so that all ranks reach the same decisions and errors.
@@ -104,7 +104,7 @@ std::string metrics_text(const std::vector<MetricFunc>& metrics, const std::vect
 std::vector<Form> common_forms(const std::vector<Report>& reports, const std::vector<RunningSumsPtr>& sums) {
   for (std::size_t rank = 1; rank < reports.size(); ++rank) {
     if (reports[rank].metrics != reports[0].metrics || reports[rank].forms.size() != reports[0].forms.size()) {
-      fail<MetricError>(kSynchronize, "expected the same metrics on all ranks, got ", reports[0].metrics,
+      fail<MetricError>(synchronize_where, "expected the same metrics on all ranks, got ", reports[0].metrics,
                         " on rank 0 and ", reports[rank].metrics, " on rank ", rank);
     }
   }
@@ -118,7 +118,7 @@ std::vector<Form> common_forms(const std::vector<Report>& reports, const std::ve
       }
       if (!common[i].empty()) {
         const std::string what = i == 0 ? "predictions" : i == 1 ? "targets" : "sums " + quote(sums[i - 2]->key);
-        fail<MetricError>(kSynchronize, "expected ", what, " of the same dtype and shape on all ranks, got ",
+        fail<MetricError>(synchronize_where, "expected ", what, " of the same dtype and shape on all ranks, got ",
                           form_text(common[i], i < 2), " on rank ", from[i], " and ", form_text(form, i < 2),
                           " on rank ", rank);
       }

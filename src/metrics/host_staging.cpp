@@ -10,13 +10,13 @@
 namespace danling::inline v0::detail {
 namespace {
 
-constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
+constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
 
 at::Tensor staging_block(const at::Tensor& rows) {
   const std::int64_t count = std::max<std::int64_t>(rows.size(0), 1);
   const std::int64_t bytes = static_cast<std::int64_t>(rows.nbytes()) / count;
   std::vector<std::int64_t> sizes = rows.sizes().vec();
-  sizes[0] = std::max(count, kBlockBytes / std::max<std::int64_t>(bytes, 1));
+  sizes[0] = std::max(count, block_bytes / std::max<std::int64_t>(bytes, 1));
   return kept_empty(sizes, at::TensorOptions().dtype(rows.dtype()).pinned_memory(rows.is_cuda()));
 }
 

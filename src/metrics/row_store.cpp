@@ -14,7 +14,7 @@ namespace danling::inline v0::detail {
 namespace {
 
 // For smaller pieces the memory of the tensor object would matter.
-constexpr std::int64_t kSmallestPiece = 4096;
+constexpr std::int64_t smallest_piece = 4096;
 
 std::int64_t row_bytes(const at::Tensor& rows) {
   std::int64_t bytes = static_cast<std::int64_t>(rows.element_size());
@@ -89,7 +89,7 @@ void RowStore::write(const at::Tensor& rows) {
 
 RowStore::Piece& RowStore::piece_with_room(std::int64_t rows) {
   if (pieces_.empty() || pieces_.back().used == pieces_.back().memory.size(0)) {
-    const std::int64_t smallest = kSmallestPiece / std::max<std::int64_t>(row_bytes(like_), 1);
+    const std::int64_t smallest = smallest_piece / std::max<std::int64_t>(row_bytes(like_), 1);
     const std::int64_t capacity = std::max({rows, size_ / 8, smallest});
     pieces_.push_back({rows_like(like_, capacity), 0});
   }

@@ -19,6 +19,7 @@
 #include <danling/core/error.hpp>
 #include <danling/nn/lora_linear.hpp>
 
+#include <core/join_first.hpp>
 #include <core/name_pattern.hpp>
 #include <nn/adapter_names.hpp>
 
@@ -76,11 +77,9 @@ std::set<std::string> matches(const std::vector<danling::detail::NamePattern>& p
         found = true;
       }
     }
-    const std::vector<std::string> some(names.begin(), names.begin() + std::min<std::ptrdiff_t>(std::ssize(names), 4));
     check<ConfigError>(found, where, "expected a pattern that matches ", what, " (",
-                       names.empty() ? "the model has none" : join(some),
-                       names.size() > some.size() ? concat(" and ", names.size() - some.size(), " more") : "",
-                       "), got ", quote(pattern.text()), did_you_mean(pattern.text(), names));
+                       names.empty() ? "the model has none" : danling::detail::join_first(names, 4), "), got ",
+                       quote(pattern.text()), did_you_mean(pattern.text(), names));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <danling/core/error.hpp>
 #include <danling/nn/recompute.hpp>
 
+#include <core/join_first.hpp>
 #include <core/name_pattern.hpp>
 
 namespace danling::inline v0::nn {
@@ -64,11 +65,8 @@ class Selection {
   std::vector<std::string> finish(const std::vector<std::string>& patterns) {
     for (std::size_t i = 0; i < patterns.size(); ++i) {
       if (!found_[i]) {
-        constexpr std::size_t shown = 8;
-        const bool more = known_.size() > shown;
-        known_.resize(std::min(known_.size(), shown));
-        fail<ConfigError>(recompute_where, "expected a pattern found in a module's name (", join(known_),
-                          more ? ", ..." : "", "), got ", quote(patterns[i]));
+        fail<ConfigError>(recompute_where, "expected a pattern found in a module's name (",
+                          danling::detail::join_first(known_, 8), "), got ", quote(patterns[i]));
       }
     }
     return std::move(names_);

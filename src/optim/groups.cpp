@@ -8,6 +8,7 @@
 #include <danling/core/error.hpp>
 #include <danling/optim/build.hpp>
 
+#include <core/join_first.hpp>
 #include <core/name_pattern.hpp>
 
 namespace danling::inline v0::optim {
@@ -120,11 +121,8 @@ std::unordered_set<const c10::TensorImpl*> matches(const std::vector<std::string
       for (const auto& parameter : parameters) {
         names.push_back(parameter.first);
       }
-      const auto shown = std::min<std::size_t>(names.size(), 4);
-      const std::string rest = names.size() > shown ? concat(" and ", names.size() - shown, " more") : "";
-      names.resize(shown);
-      fail<ConfigError>(where, "expected a pattern that matches a parameter (", join(names), rest, "), got ",
-                        quote(text), did_you_mean(plain(text), parts_of(parameters)));
+      fail<ConfigError>(where, "expected a pattern that matches a parameter (", danling::detail::join_first(names, 4),
+                        "), got ", quote(text), did_you_mean(plain(text), parts_of(parameters)));
     }
   }
   return out;

@@ -23,7 +23,7 @@ void OptimizerOptions::fields(Fields& f) {
   f("lambd", lambd, "decay term (ASGD)").at_least(0);
   f("t0", t0, "update at which averaging begins (ASGD)").at_least(0);
   f("momentum_decay", momentum_decay, "decay of the momentum (NAdam)").at_least(0);
-  f("decoupled_weight_decay", decoupled_weight_decay, "shrink the parameter itself (NAdam, RAdam)");
+  f("decoupled_weight_decay", decoupled_weight_decay, "shrink the parameter itself (Adam, AdamW, NAdam, RAdam)");
   f("etas", etas, "step factors when the gradient changes its sign and when it does not (Rprop)").at_least(0);
   f("step_sizes", step_sizes, "least and largest step (Rprop)").at_least(0);
   f("master_weights", master_weights, "keep float32 copies of half-precision parameters");

@@ -16,6 +16,7 @@
 #include <danling/parallel/tensor_layers.hpp>
 #include <danling/parallel/topology.hpp>
 
+#include <core/join_first.hpp>
 #include <core/name_pattern.hpp>
 #include <parallel/sharded_tensor.hpp>
 #include <parallel/tensor_slices.hpp>
@@ -176,11 +177,7 @@ std::string names_of_layers(const torch::nn::Module& module) {
       names.push_back(entry.key());
     }
   }
-  constexpr std::size_t shown = 8;
-  const std::size_t more = names.size() > shown ? names.size() - shown : 0;
-  names.resize(names.size() - more);
-  return names.empty() ? std::string("it has no Linear or Embedding")
-                       : join(names) + (more > 0 ? concat(" and ", more, " more") : std::string());
+  return names.empty() ? "it has no Linear or Embedding" : danling::detail::join_first(names, 8);
 }
 
 /// Finds the modules, each with the first rule that matches it.

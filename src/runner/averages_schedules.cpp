@@ -53,7 +53,9 @@ void TorchRunnerBase::Internals::Averages::restore_rates(Learner& learner, const
   for (std::size_t i = 0; i < groups.size() && groups.size() == averages.rates.size(); ++i) {
     groups[i].lr = averages.rates[i];
   }
-  const std::int64_t position = learner.scheduler_by_step ? learner.updates : runner_.state_.train.epoch;
+  // Checkpoints have the updates of each of several models; those of a single one are the steps.
+  const std::int64_t updates = runner_.learners_.size() == 1 ? runner_.state_.train.global_step : learner.updates;
+  const std::int64_t position = learner.scheduler_by_step ? updates : runner_.state_.train.epoch;
   if (learner.scheduler != nullptr && !groups.empty() && learner.scheduler->rate_at(position, 0)) {
     State state = learner.scheduler->state_dict();
     state["last_epoch"] = position;

@@ -18,8 +18,10 @@ void EarlyStopping::on_run_begin(const RunEvent& event) {
 }
 
 void EarlyStopping::on_result(const ResultEvent& event) {
-  if (!event.results.latest_score()) {
-    return;  // the row has no result of the score's split
+  // A program may append results to a row in parts, and results without the score's split.
+  const auto score = event.results.score_of({event.index, event.result});
+  if (!score) {
+    return;
   }
   rounds_without_best_ = event.results.is_improved(min_delta_) ? 0 : rounds_without_best_ + 1;
   if (out_of_patience()) {
@@ -27,7 +29,7 @@ void EarlyStopping::on_result(const ResultEvent& event) {
                                      event.runner.is_step_mode() ? " evaluations" : " epochs", " without a better ",
                                      event.results.score_name(),
                                      min_delta_ > 0 ? concat(" (by more than ", min_delta_, ")") : std::string(),
-                                     std::isnan(*event.results.latest_score()) ? ": the last is nan" : ""));
+                                     std::isnan(*score) ? ": the last is nan" : ""));
   }
 }
 

@@ -34,6 +34,11 @@ void fail_forward(const TypedCall& model, const std::type_info& input, const std
       "; let model_input(batch), in the namespace of the batch's type, return what it takes, or override the steps");
 }
 
+void fail_as(const std::type_info& type, const ModelConcept* model) {
+  fail<StateError>("runner.model", "expected a model of type ", name_of(type), " for as<T>(), got ",
+                   model == nullptr ? "none; assign `model`" : name_of(model->type()));
+}
+
 const State& input_of(const State& batch) {
   const bool sequence = batch.is_list() || batch.is_tuple();
   if (!sequence && !batch.is_map()) {

@@ -12,6 +12,7 @@
 #include <danling/workspace/files.hpp>
 #include <danling/workspace/workspace.hpp>
 
+#include <runner/deepspeed_pointers.hpp>
 #include <runner/earlier_run.hpp>
 #include <runner/restorer.hpp>
 #include <runner/services.hpp>
@@ -34,6 +35,17 @@ std::vector<std::filesystem::path> shards_in(const std::filesystem::path& direct
   return out;
 }
 
+/// A checkpoint in a directory of checkpoints by its name, a file or a pointer to shards; empty without one.
+std::filesystem::path named_in(const std::filesystem::path& directory, const std::string& name) {
+  std::error_code missing;
+  for (const char* extension : {".pth", ".pointer"}) {
+    if (auto path = directory / (name + extension); std::filesystem::exists(path, missing)) {
+      return path;
+    }
+  }
+  return {};
+}
+
 /// The newest checkpoint among the attempts that were moved aside; empty if there is none. Their names are times,
 /// behind `before-` if the attempt's own was unknown: each of the others counts as newer.
 std::filesystem::path checkpoint_aside(const std::filesystem::path& run, const std::string& dir_name) {
@@ -41,13 +53,12 @@ std::filesystem::path checkpoint_aside(const std::filesystem::path& run, const s
   std::error_code error;
   for (std::filesystem::directory_iterator entry(run / "attempts", error), end; !error && entry != end;
        entry.increment(error)) {
-    const auto checkpoint = entry->path() / dir_name / "latest.pth";
-    std::error_code missing;
+    const auto checkpoint = named_in(entry->path() / dir_name, "latest");
     const auto rank = [](const std::filesystem::path& path) {
       const std::string name = path.parent_path().parent_path().filename().string();
       return std::pair(!name.starts_with("before-"), path.string());
     };
-    if (std::filesystem::exists(checkpoint, missing) && (newest.empty() || rank(newest) < rank(checkpoint))) {
+    if (!checkpoint.empty() && (newest.empty() || rank(newest) < rank(checkpoint))) {
       newest = checkpoint;
     }
   }
@@ -65,8 +76,7 @@ std::string other_run(WorkspaceOptions place, const std::string& canonical) {
   for (const FoundRun& run : find_runs(place)) {
     const auto config = run.dir / "metadata" / "config.canonical.yaml";
     std::error_code missing;
-    if (!std::filesystem::exists(run.dir / place.checkpoint_dir_name / "latest.pth", missing) ||
-        !std::filesystem::exists(config, missing)) {
+    if (named_in(run.dir / place.checkpoint_dir_name, "latest").empty() || !std::filesystem::exists(config, missing)) {
       continue;
     }
     std::string text;
@@ -81,6 +91,12 @@ std::string other_run(WorkspaceOptions place, const std::string& canonical) {
     return text.empty() ? "" : concat("auto_resume: the lineage's last run is ", run.dir.string(), ", where ", text);
   }
   return {};
+}
+
+// Names the file that a user means who names a directory of the library.
+void expect_file(std::string_view where, std::string_view kind, const std::filesystem::path& inside) {
+  check<ConfigError>(inside.empty(), where, "expected a checkpoint, got the directory of ", kind,
+                     "; name the file: ", inside.string());
 }
 
 }  // namespace
@@ -109,11 +125,13 @@ detail::RestorePoint BaseRunner::Internals::Restorer::find() {
     }
   }
   if (runner_.config().resume) {
-    const auto inside =
-        std::filesystem::path(*runner_.config().resume) / runner_.config().checkpoint.dir_name / "latest.pth";
-    check<ConfigError>(!std::filesystem::exists(inside, missing), "runner.resume",
-                       "expected a checkpoint, got the directory of a run; name the file: ", inside.string());
-    return read(*runner_.config().resume);
+    const std::filesystem::path path = *runner_.config().resume;
+    expect_file("runner.resume", "a run", named_in(path / runner_.config().checkpoint.dir_name, "latest"));
+    const auto inside = named_in(path, "latest");
+    if (!inside.empty() && detail::tagged_state_file(path) == path) {  // else DeepSpeed's, which can be resumed
+      expect_file("runner.resume", "the checkpoints of a run", inside);
+    }
+    return read(path);
   }
   if (runner_.config().auto_resume) {
     std::string unsound;
@@ -193,6 +211,9 @@ detail::RestorePoint BaseRunner::Internals::Restorer::find() {
   if (runner_.config().pretrained) {
     check<ConfigError>(std::filesystem::exists(*runner_.config().pretrained, missing), "runner.load_pretrained",
                        "expected an existing file as 'pretrained', got ", quote(*runner_.config().pretrained));
+    expect_file(
+        "runner.load_pretrained", "a run",
+        named_in(std::filesystem::path(*runner_.config().pretrained) / runner_.config().checkpoint.dir_name, "model"));
     if (runner_.saves_shards()) {  // read it whole
       const auto path = std::filesystem::absolute(*runner_.config().pretrained);
       out.path = path;

@@ -73,6 +73,8 @@ State BaseRunner::state_dict() {
 }
 
 void BaseRunner::load_state_dict(const State& checkpoint) {
+  check<StateError>(services_ != nullptr, "runner.load_state_dict",
+                    "expected a call by load_checkpoint(), got one before initialize()");
   services_->base_loaded = true;
   if (const State* stored = checkpoint.find("runner")) {
     Internals::Restorer(*this).check_same_meaning(*stored);

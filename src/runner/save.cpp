@@ -176,6 +176,8 @@ void BaseRunner::Internals::Saver::on_failure(const std::string& text) {
 }
 
 void BaseRunner::wait_for_checkpoints() {
+  check<StateError>(services_ != nullptr, "runner.wait_for_checkpoints",
+                    "expected a call after initialize(), got one before");
   const detail::WatchedSave watched(*services_->progress);
   CheckpointManager& manager = checkpoint_manager();
   const auto timeout = config().checkpoint.wait_timeout;

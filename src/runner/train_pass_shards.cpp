@@ -55,6 +55,9 @@ TorchRunnerBase::Internals::OpenStep TorchRunnerBase::Internals::TrainPass::trai
     if (runner_.watched_ != nullptr) {
       runner_.watched_->end_step();
     }
+    if (!runner_.by_steps_) {
+      frame.log(done());
+    }
     return step;
   }
   end_micro_batch(frame, step);

@@ -246,11 +246,14 @@ std::vector<fs::path> list_runs(const fs::path& root) {
 std::optional<std::chrono::system_clock::time_point> parse_timestamp(std::string_view timestamp) {
   std::tm time{};
   int microseconds = 0;
-  int end = 0;
   const std::string text(timestamp);
-  if (std::sscanf(text.c_str(), "%4d%2d%2d-%2d%2d%2d-%6d%n", &time.tm_year, &time.tm_mon, &time.tm_mday, &time.tm_hour,
-                  &time.tm_min, &time.tm_sec, &microseconds, &end) != 7 ||
-      static_cast<std::size_t>(end) != text.size()) {
+  constexpr std::string_view form = "00000000-000000-000000";
+  const auto fits = [](char c, char expected) { return expected == '0' ? c >= '0' && c <= '9' : c == expected; };
+  if (text.size() != form.size() || !std::equal(text.begin(), text.end(), form.begin(), fits) ||
+      std::sscanf(text.c_str(), "%4d%2d%2d-%2d%2d%2d-%6d", &time.tm_year, &time.tm_mon, &time.tm_mday, &time.tm_hour,
+                  &time.tm_min, &time.tm_sec, &microseconds) != 7 ||
+      time.tm_mon < 1 || time.tm_mon > 12 || time.tm_mday < 1 || time.tm_mday > 31 || time.tm_hour > 23 ||
+      time.tm_min > 59 || time.tm_sec > 60) {
     return std::nullopt;
   }
   time.tm_year -= 1900;

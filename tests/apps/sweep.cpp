@@ -181,6 +181,21 @@ TEST_CASE("danling sweep: halving promotes the best third of each rung, which go
   CHECK_THAT(result.out, ContainsSubstring(danling::detail::concat("\ntrial-00", order[0].second, "   0.")));
 }
 
+TEST_CASE("danling sweep: trials that stop at their time limit leave it unfinished, with a command to continue",
+          "[apps]") {
+  const TempDir dir;
+  const auto program = sweep_program(dir, "if [ $x = 0.5 ] && [ ! -e $mark/more ]; then exit 75; fi\n");
+  const auto file = sweep_file(dir, "score: val.acc\nparameters: {x: [0.25, 0.5]}\n");
+  const std::vector<std::string> words = {"--jobs", "1", "--retry-failed", "--", program, "--name", "it's mine"};
+  auto result = run_sweep(dir, file, words);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.out, ContainsSubstring("trial-001 stopped at its time limit\n"));
+  CHECK_THAT(result.out, ContainsSubstring("to continue: danling sweep " + file + " --dir " + (dir / "sweep").string() +
+                                           " --jobs 1 -- " + program + " --name 'it'\\''s mine'\n"));
+  write_file(dir / "more", "");
+  CHECK(run_sweep(dir, file, words).code == 0);
+}
+
 TEST_CASE("danling sweep: a failed trial is recorded with its last line and does not stop the others", "[apps]") {
   const TempDir dir;
   const auto program = sweep_program(dir,

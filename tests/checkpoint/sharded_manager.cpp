@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -143,6 +144,32 @@ TEST_CASE("TorchDistributedCheckpointManager: names, history and retention, with
       CHECK(at::equal(weights.at("bias").tensor(), at::full({3}, 5.0, at::kFloat)));
     }
   }
+}
+
+TEST_CASE("TorchDistributedCheckpointManager: exports each model and average, as FileCheckpointManager names them",
+          "[checkpoint][sharded]") {
+  const TempDir directory;
+  const auto weights = [](double value, at::ScalarType dtype = at::kFloat) {
+    return State(State::Map{{"w.model.b", at::full({2}, value, dtype)}});
+  };
+  ShardedState exported;
+  exported.state["ema"] = weights(1);
+  exported.state["models"]["net"] = State::Map{{"model", weights(2)}, {"ema", weights(3)}};
+  exported.state["models"]["wave"] = State::Map{{"model", weights(4, at::kComplexDouble)}};
+  Manager manager(
+      {.directory = directory.path(), .export_safetensors = true}, Group(), [&] { return exported; },
+      [&] { return exported; });
+  manager.save_model_checkpoint();
+  CHECK(manager.close());
+  std::map<std::string, double> found;
+  for (const auto& entry : fs::directory_iterator(directory.path())) {
+    if (entry.path().extension() == ".safetensors") {
+      found[entry.path().filename().string()] =
+          danling::load_weights(entry.path()).at("w.model.b").tensor()[0].item<double>();
+    }
+  }
+  CHECK(found == std::map<std::string, double>{
+                     {"model-ema.safetensors", 1}, {"model-net.safetensors", 2}, {"model-net-ema.safetensors", 3}});
 }
 
 TEST_CASE("TorchDistributedCheckpointManager: another number of processes resumes", "[checkpoint][sharded]") {

@@ -50,7 +50,7 @@ TEST_CASE("Duration: its text reads back as the same span", "[core]") {
   CHECK(Time::format({45}) == "45s");
   CHECK(Time::format({0.5}) == "0.5s");
   CHECK(Time::format({0}) == "0s");
-  for (const double value : {1.0, 59.0, 60.0, 3599.0, 86400.0, 1e9, 0.001, 12345.678}) {
+  for (const double value : {1.0, 59.0, 60.0, 3599.0, 86400.0, 1e9, 0.001, 12345.678, 1e-4, 2.5e-7, 1e21}) {
     CHECK(seconds(Time::format({value})) == value);
   }
 }

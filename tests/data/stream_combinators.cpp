@@ -349,6 +349,13 @@ TEST_CASE("concat and interleave: one after another, or in turn, and resumed any
   auto three = data::make_stream(chained());
   CHECK(error_of<danling::StateError>([&] { three->load_state_dict(two->state_dict()); }) ==
         "[data.streams] expected the state of 3 streams, got one of 2");
+  auto turns = data::make_stream(in_turn());
+  danling::State wrong = danling::clone(turns->state_dict());
+  turns->reset(0);
+  CHECK(turns->next(2)->values == Values{100, 200});
+  wrong["parts"].list()[2] = "no position";
+  CHECK_THROWS_AS(turns->load_state_dict(wrong), danling::StateError);
+  CHECK(turns->next(3)->values == Values{300, 101, 201});
 }
 
 TEST_CASE("Stream combinators: a loader with workers resumes a shuffled stream after what it delivered", "[data]") {

@@ -2,6 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <span>
+#include <stdexcept>
+
 #include <danling/core/error.hpp>
 
 #include <support/error.hpp>
@@ -51,6 +54,43 @@ TEST_CASE("AtomicFile: small and large writes arrive in order", "[formats]") {
     file.commit();
   }
   CHECK(danling_test::read_file(directory / "a") == expected);
+}
+
+TEST_CASE("AtomicFile: after an error of the source or of the work beside a write, nothing can be committed",
+          "[formats]") {
+  const danling_test::TempDir directory;
+  const std::string refusal =
+      "[checkpoint.write] expected no call after an error, got one (file '" + (directory / "a").string() + "')";
+  const std::string bytes(100, 'x');
+  {
+    AtomicFile file(directory / "a");
+    CHECK_THROWS_AS(file.write(std::as_bytes(std::span(bytes)), [] { throw std::runtime_error("no hash"); }),
+                    std::runtime_error);
+    CHECK(error_of<CheckpointError>([&] { file.commit(); }) == refusal);
+  }
+  {
+    danling_test::write_file(directory / "source", std::string(3'000'000, 'y'));
+    const InputFile source(directory / "source");
+    std::filesystem::resize_file(directory / "source", 1'500'000);
+    AtomicFile file(directory / "a");
+    file.write(bytes);
+    CHECK_THROWS_AS(file.write(source), CheckpointError);
+    CHECK(error_of<CheckpointError>([&] { file.commit(); }) == refusal);
+  }
+  CHECK_FALSE(std::filesystem::exists(directory / "a"));
+}
+
+TEST_CASE("AtomicFile: appends a part of another file", "[formats]") {
+  const danling_test::TempDir directory;
+  danling_test::write_file(directory / "source", "0123456789");
+  for (const auto& [offset, length] : {std::pair(0, 10), std::pair(0, 4), std::pair(6, 4)}) {
+    AtomicFile file(directory / "a");
+    file.write(InputFile(directory / "source", static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(length)));
+    file.write("end");
+    file.commit();
+    CHECK(danling_test::read_file(directory / "a") ==
+          std::string("0123456789").substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(length)) + "end");
+  }
 }
 
 TEST_CASE("AtomicFile: rewrites what was written, in its buffer or on disk, and nothing beyond", "[formats]") {

@@ -114,7 +114,7 @@ TEST_CASE("recompute_modules: a pattern without a module, and a module that cann
   };
   CHECK(error("blocks") ==
         "[nn.recompute_modules] expected a pattern found in a module's name (layers, layers.0, layers.0.fc, layers.1, "
-        "layers.2, layers.2.fc, layers.3, head, ...), got 'blocks'");
+        "layers.2, layers.2.fc, layers.3, head and 3 more), got 'blocks'");
   CHECK(error("fc") ==
         "[nn.recompute_modules] expected entries of a Sequential, or modules that are nn::Recomputable, got "
         "'layers.0.fc', a torch::nn::LinearImpl; LibTorch has no hook around its forward: derive it from "

@@ -216,11 +216,16 @@ std::vector<double> rates_of_run(TinyRunner& runner) {
 TEST_CASE("swa: a run that is extended trains at the rates without SWALR until its new start", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
-  const std::string sched = GENERATE(as<std::string>{}, "", "cosine", "step", "reduce_on_plateau");
-  CAPTURE(sched);
+  const auto [sched, interval] = GENERATE(table<std::string, std::string>({{"", ""},
+                                                                           {"cosine", "epoch"},
+                                                                           {"cosine", "step"},
+                                                                           {"step", "epoch"},
+                                                                           {"step", "step"},
+                                                                           {"reduce_on_plateau", "epoch"}}));
+  CAPTURE(sched, interval);
   if (!sched.empty()) {
     config.sched.type = sched;
-    config.sched.interval = "epoch";
+    config.sched.interval = interval;
   }
   if (sched == "step") config.sched.step_size = 3;
   if (sched == "reduce_on_plateau") config.sched.patience = 100;

@@ -79,6 +79,34 @@ TEST_CASE("evaluate_on_batch: an evaluation that draws random numbers changes no
   CHECK(dl::first_difference(run(true), run(false)) == "");
 }
 
+TEST_CASE("evaluate_on_batch: patience counts the evaluations of the score's split, each once", "[runner]") {
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.patience = 3;
+  config.optim.lr = 1e-30;  // scores stay equal
+  HostedRunner runner(config);
+  std::int64_t batches = 0;
+  const auto update = [&] {
+    for (int i = 0; i < 2; ++i) {
+      runner.train_on_batch(pushed(batches++));
+    }
+  };
+  const auto evaluate = [&](const std::string& split) {
+    runner.evaluate_on_batch(make_points(10, 1000), split);
+    runner.finish_evaluation();
+    return runner.state_dict().at("loop").at("rounds_without_best").integer();
+  };
+  update();
+  CHECK(evaluate("val") == 0);
+  update();
+  CHECK(evaluate("test") == 0);
+  update();
+  CHECK(evaluate("val") == 1);
+  CHECK(evaluate("test") == 1);  // the second part of a row
+  runner.finish_training();
+  CHECK(runner.state_dict().at("loop").at("rounds_without_best").integer() == 1);
+}
+
 TEST_CASE("evaluate_on_batch: a runner can be destroyed during an evaluation", "[runner]") {
   const Folder folder;
   struct Open : dl::TorchRunner {  // its destructor does not call close(), as after an exception

@@ -25,7 +25,12 @@ TEST_CASE("ModelHandle: holds a module or a function, and returns the concrete m
   model = block;
   CHECK(model.as<Block>().ptr() == block.ptr());
   CHECK(&model.as<BlockImpl>() == block.get());
-  CHECK_THROWS_AS(model.as<torch::nn::Linear>(), dl::StateError);
+  CHECK(error_of<dl::StateError>([&] { model.as<torch::nn::Linear>(); }) ==
+        "[runner.model] expected a model of type torch::nn::LinearImpl for as<T>(), got runner_test::(anonymous "
+        "namespace)::BlockImpl");
+  CHECK(error_of<dl::StateError>([] { dl::ModelHandle().as<Block>(); }) ==
+        "[runner.model] expected a model of type runner_test::(anonymous namespace)::BlockImpl for as<T>(), got none; "
+        "assign `model`");
   auto linear = std::make_shared<torch::nn::LinearImpl>(2, 3);
   model = linear;
   CHECK(model(torch::ones({1, 2})).equal(linear->forward(torch::ones({1, 2}))));

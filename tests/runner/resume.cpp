@@ -209,16 +209,36 @@ TEST_CASE("auto_resume: names the checkpoint that a failed start moved aside, wh
   CHECK(resumed.state().train.epoch == 2);
 }
 
-TEST_CASE("resume: the directory of a run is refused with the file to name", "[runner]") {
+TEST_CASE("resume, pretrained: a directory of a run is refused with the file to name", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
-  const fs::path run = trained(config);
-  config.resume = run.string();
-  TinyRunner runner(config);
-  CHECK(error_of<dl::ConfigError>([&] { runner.initialize(); }) ==
+  const fs::path run = trained(config), checkpoints = run / "checkpoints";
+  const auto error = [&](std::optional<std::string> TinyConfig::* key, const fs::path& path) {
+    TinyConfig other = config;
+    other.lineage = "other";
+    other.*key = path.string();
+    TinyRunner runner(other);
+    return error_of<dl::ConfigError>([&] { runner.initialize(); });
+  };
+  CHECK(error(&TinyConfig::resume, run) ==
         "[runner.resume] expected a checkpoint, got the directory of a run; name the file: " +
-            (run / "checkpoints/latest.pth").string());
+            (checkpoints / "latest.pth").string());
+  CHECK(error(&TinyConfig::resume, checkpoints) ==
+        "[runner.resume] expected a checkpoint, got the directory of the checkpoints of a run; name the file: " +
+            (checkpoints / "latest.pth").string());
+  CHECK(error(&TinyConfig::pretrained, run) ==
+        "[runner.load_pretrained] expected a checkpoint, got the directory of a run; name the file: " +
+            (checkpoints / "model.pth").string());
+  config.lineage = "shards";
+  config.checkpoint.backend = "dcp";
+  const fs::path shards = trained(config);
+  CHECK(error(&TinyConfig::resume, shards) ==
+        "[runner.resume] expected a checkpoint, got the directory of a run; name the file: " +
+            (shards / "checkpoints/latest.pointer").string());
+  CHECK(error(&TinyConfig::resume, shards / "checkpoints") ==
+        "[runner.resume] expected a checkpoint, got the directory of the checkpoints of a run; name the file: " +
+            (shards / "checkpoints/latest.pointer").string());
 }
 
 }  // namespace

@@ -91,6 +91,15 @@ TEST_CASE("save_checkpoint: after a step that threw a warning says that the run 
   CHECK(count(logs_of(runner.workspace().dir()), "a step threw before this save") == warnings);
 }
 
+TEST_CASE("wait_for_checkpoints, load_state_dict: before initialize() they are errors", "[runner]") {
+  const Folder folder;
+  TinyRunner runner{TinyConfig(folder)};
+  CHECK(error_of<dl::StateError>([&] { runner.wait_for_checkpoints(); }) ==
+        "[runner.wait_for_checkpoints] expected a call after initialize(), got one before");
+  CHECK(error_of<dl::StateError>([&] { runner.load_state_dict(dl::State(dl::State::Map())); }) ==
+        "[runner.load_state_dict] expected a call by load_checkpoint(), got one before initialize()");
+}
+
 TEST_CASE("save_seed_checkpoint: other runs start from its state", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

@@ -322,7 +322,9 @@ TEST_CASE("parse_timestamp: the reverse of make_timestamp", "[workspace]") {
   REQUIRE(time);
   CHECK(*time >= before - std::chrono::microseconds(1));
   CHECK(*time <= std::chrono::system_clock::now() + std::chrono::seconds(1));
-  for (const char* none : {"", "20260102", "20260102-030405", "20260102-030405-000006x", "my attempt"}) {
+  for (const char* none :
+       {"", "20260102", "20260102-030405", "20260102-030405-000006x", "my attempt", "20261302-030405-000006",
+        "20260102-250405-000006", "2026 1 2-030405-000006", "20260102-030405-6"}) {
     CHECK_FALSE(danling::parse_timestamp(none));
   }
 }

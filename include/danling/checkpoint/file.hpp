@@ -9,8 +9,8 @@ namespace danling::inline v0 {
 
 /// Writes `state` to `path` as `torch.save` writes nested dicts: `torch.load(path, weights_only=True)` and `mmap=True`
 /// open it. Tensors that share a storage share it after loading too. Atomic: a failure leaves the previous file and no
-/// other. Equal states produce equal bytes. Copies tensors on a device to the host, one storage at a time. Waits for
-/// the device. Writes whole storages, even if tensors view only a part.
+/// other. Does not create directories. Equal states produce equal bytes. Copies tensors on a device to the host, one
+/// storage at a time. Waits for the device. Writes whole storages, even if tensors view only a part.
 /// @throws CheckpointError with path and reason, and the key of a value that cannot be written (sparse or quantized
 /// tensors, text that is not UTF-8).
 void save_file(const State& state, const std::filesystem::path& path);

@@ -36,8 +36,8 @@ class FileCheckpointManager : public CheckpointManager {
   using StateFunction = std::function<State()>;
 
   /// `full_state` returns the state that a run needs to resume, `model_state` the state for `pretrained` (`model` and,
-  /// with EMA, `ema`). Accesses no file. @throws ConfigError for an unknown export_dtype or async_mode, or a negative
-  /// number
+  /// with EMA, `ema`). Accesses no file. @throws ConfigError without a directory, for an unknown export_dtype or
+  /// async_mode, or a negative number
   FileCheckpointManager(CheckpointOptions options, StateFunction full_state, StateFunction model_state);
   /// Waits for saves in progress, unless an earlier wait() timed out.
   ~FileCheckpointManager() override;

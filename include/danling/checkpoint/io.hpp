@@ -10,7 +10,7 @@
 namespace danling::inline v0 {
 
 /// Reads a file in the format of its extension, in upper or lower case:
-/// - `.pth`, `.pt`: a file of torch.save or save(). `.safetensors`: a map of tensors.
+/// - `.pth`, `.pt`, `.ckpt`: a file of torch.save or save(). `.safetensors`: a map of tensors.
 /// - `.npy`: a tensor. `.npz`: a map of tensors.
 /// - `.json`, `.yaml`, `.yml`: maps, lists, numbers, texts. `NaN` and `Infinity` are allowed; plain YAML scalars become
 ///   null, bools, integers or numbers if they parse as such.

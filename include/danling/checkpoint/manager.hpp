@@ -133,7 +133,8 @@ class CheckpointManager {
   /// Returns, once, a message that is not a failure, such as that the directory with the earlier checkpoints was
   /// removed; empty without a message.
   std::string take_warning();
-  /// Waits until all saves are on disk, at most `timeout` seconds; returns true if they are. Then call throw_failure().
+  /// Waits until all saves are on disk, at most `timeout` seconds (by default without limit); returns true if they are.
+  /// @throws CheckpointError for the first failure that was not reported
   virtual bool wait(std::optional<double> timeout);
   /// Call it before tensors change: orders later changes after the copies of a save in progress. Waits neither for the
   /// disk nor, on a device, for the copies.

@@ -59,8 +59,8 @@ WeightMatch compare_weights(const State& own, const State& given);
 
 /// Finds the weights of a model in a file's content: a map of tensors, nested or not, at the top or under the keys of
 /// DanLing, PyTorch Lightning, timm and others (`ema`, `state_dict_ema`, `model_ema`, …, then `model`, `model_parts`,
-/// `module`, `state_dict`, …), at any depth. An average (`ema`) takes precedence over the model. Removes the wrapper
-/// prefixes `module.`, `model.`, `net.` and `network.` from names if the model lacks them, and `_orig_mod.`
+/// `module`, `state_dict`, …), up to five levels deep. An average (`ema`) takes precedence over the model. Removes the
+/// wrapper prefixes `module.`, `model.`, `net.` and `network.` from names if the model lacks them, and `_orig_mod.`
 /// (torch.compile), `_fsdp_wrapped_module.` and `_checkpoint_wrapped_module.` anywhere. `origin` names the file in
 /// messages. @throws CheckpointError that lists the known keys if no name matches, and with `strict` if the match is
 /// incomplete; ConfigError for an invalid pattern, and for two names that become equal

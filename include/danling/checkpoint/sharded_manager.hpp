@@ -33,7 +33,8 @@ class TorchDistributedCheckpointManager : public CheckpointManager {
   using StateFunction = std::function<ShardedState()>;
 
   /// `full_state` and `model_state` return the parts of this rank; each is called once per save, on all ranks.
-  /// `wanted`: the boxes that this rank loads; without it, whole tensors. Neither communicates nor accesses a file.
+  /// `wanted`: the boxes that this rank loads; without it, whole tensors. The constructor neither communicates nor
+  /// accesses a file.
   /// @throws ConfigError as FileCheckpointManager
   TorchDistributedCheckpointManager(CheckpointOptions options, Group group, StateFunction full_state,
                                     StateFunction model_state, ShardSelector wanted = {});

@@ -58,6 +58,7 @@ class CustomOptions {
   CustomOptions& operator=(CustomOptions&&) noexcept = default;
   ~CustomOptions() = default;
 
+  /// Returns the options of type T; adds the defaults if there are none. A const object returns the defaults.
   template <class T>
   T& get() {
     return *static_cast<T*>(get_or_make(detail::CustomOptionsType::of<T>()));

@@ -56,7 +56,7 @@ std::string canonical_yaml(ConstSectionRef section);
   return canonical_yaml(section);
 }
 
-/// Returns twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
+/// Returns hexadecimal digits 5 to 16 of the SHA-1 of a canonical text (DanLing's `config_id`).
 std::string config_id(std::string_view canonical_text);
 std::string config_id(ConstSectionRef section);
 

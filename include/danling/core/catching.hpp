@@ -12,8 +12,8 @@ namespace danling::inline v0 {
 /// Writes `error: ` and the text of an error to the standard error stream.
 void print_error(const std::exception& error);
 
-/// Wraps `function`. The wrapper passes exceptions of type `E` to `callback`; it rethrows those of the types `Except`.
-/// It returns an optional of the result, or for a void function true if the call completed.
+/// Wraps `function`. The wrapper returns an optional of the result, or for a void function whether the call completed.
+/// Exceptions of type `E` go to `callback`; those of the types `Except`, and all others, propagate.
 ///
 ///     auto upload = catching<std::runtime_error>([&] { copy_to_bucket(path); });
 ///     if (!upload()) { ... }  // error printed; the run continues

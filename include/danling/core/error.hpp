@@ -10,7 +10,8 @@
 
 namespace danling::inline v0 {
 
-/// Base of all errors thrown by danling. `what()` reads `[component.operation] expected X, got Y`.
+/// Base of the errors that danling detects. Errors of LibTorch, of memory and of the program's functions pass through.
+/// `what()` reads `[component.operation] expected X, got Y`.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

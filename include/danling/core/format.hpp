@@ -11,7 +11,8 @@
 
 namespace danling::inline v0 {
 
-/// Returns the shortest decimal text that parses to the same number; integral values keep a `.0`.
+/// Returns the shortest decimal text that parses to the same number: `0.1`, `1e+05`, `nan`, `inf`. A text without point
+/// and exponent gets `.0`: `3.0`.
 std::string to_text(double value);
 /// Formats `value` with `precision` decimal digits; in scientific notation if that takes more than 60 characters.
 std::string to_fixed(double value, int precision);
@@ -27,9 +28,9 @@ inline std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string format_bytes(std::uint64_t bytes);
 /// Returns a number by powers of 1,000: `896`, `25.1 k`, `1.23 G`.
 std::string format_amount(std::int64_t amount);
-/// Returns a part of 1 as a text such as `12.5 %`.
+/// Returns a fraction as a percentage: `12.5 %`.
 std::string format_percent(double part);
-/// Returns a text such as `300 s`, `31.5 s` or `0.25 s`: three digits, at most milliseconds, at least whole seconds.
+/// Returns `300 s`, `31.5 s` or `0.25 s`: rounded to milliseconds and to three digits, whole seconds from 1,000 s on.
 std::string format_seconds(double seconds);
 /// The same for a duration of std::chrono; a template, since that header takes long to compile.
 template <class Time>

@@ -38,19 +38,21 @@ class Result {
   /// Returns the value at `name` (no path), or null.
   const Value* find(std::string_view name) const;
   /// Returns the number at `path`, or null. Dots separate the parts of a path; positions select elements of lists and
-  /// arrays: "val.loss", "val.losses.mse.1", "val.confusion_matrix.0.1".
+  /// arrays: "val.loss", "val.losses.mse.1", "val.confusion_matrix.0.1". A name that contains dots is tried whole
+  /// first.
   const double* number(std::string_view path) const;
   /// Returns the number at `path`, as number(). @throws MetricError that lists the paths when there is none
   double at(std::string_view path) const;
-  /// Returns the nested result at `name`; adds an empty one if there is none.
+  /// Returns the nested result at `name`. Adds an empty one if there is none, also in place of a number, list or array.
   Result& operator[](std::string_view name);
-  /// Adds or replaces every entry of `other`; nested results are merged.
+  /// Adds or replaces every entry of `other`. Two nested results of one name are merged.
   void merge(const Result& other);
 
   /// Returns every number with its path. `separator` joins the parts of a path; lists and arrays use positions.
   std::vector<std::pair<std::string, double>> flatten(std::string_view separator = "/") const;
 
-  /// Returns a text such as `loss: 0.1234<tab>acc1: 0.9000`; each nested result is on a separate indented line.
+  /// Returns a text such as `loss: 0.1234<tab>acc1: 0.9000`. Each nested result begins a line, indented below the first
+  /// level.
   std::string text(int precision = 4) const;
 
  private:

@@ -87,7 +87,7 @@ class Tree {
     std::size_t size() const { return entries_.size(); }
     bool empty() const { return entries_.empty(); }
 
-    /// Returns the value at `key`, or null.
+    /// Returns a pointer to the value at `key`, or a null pointer; valid until keys are added or erased.
     const Tree* find(const Key& key) const {
       const std::size_t found = position(key);
       return found == entries_.size() ? nullptr : &entries_[found].value;

@@ -58,7 +58,7 @@ struct Batch {
   /// Returns `input`, `target` or a tensor of `extra`; dots separate nested names: `boxes.left`.
   /// @throws DataError that lists the existing names.
   const at::Tensor& at(std::string_view name) const;
-  /// Adds or replaces a tensor; creates missing maps on the path.
+  /// Adds or replaces a tensor; creates missing maps on the path. @throws DataError if another value is in the way
   void set(std::string_view name, at::Tensor tensor);
 
  private:

@@ -183,8 +183,8 @@ struct NumTokens {
 inline constexpr detail::LossNormalizer loss_normalizer{};
 
 /// Returns the number of tokens in the batch, if the batch provides it: by a free function `num_tokens(batch)`, a
-/// member function or a data member of that name, or in a mapping by the names above except `loss_normalizer`. Never
-/// waits: skips a tensor on a device.
+/// member function or a data member of that name, or in a mapping by the names `num_valid_tokens`, `valid_tokens`,
+/// `num_tokens` and `token_count`. Never waits: skips a tensor on a device.
 inline constexpr detail::NumTokens num_tokens{};
 
 }  // namespace danling::inline v0::data

@@ -12,7 +12,8 @@
 namespace danling::inline v0::data {
 
 /// Returns views of `count` samples from `begin` on: of `input`, `target` and the tensors of `extra` that count
-/// samples. Shares other values. Drops the batch's normalizer and number of tokens.
+/// samples. Shares other values. Drops the batch's normalizer and number of tokens; `info` remains that of the whole
+/// batch.
 Batch batch_part(const Batch& batch, std::int64_t begin, std::int64_t count);
 inline at::Tensor batch_part(const at::Tensor& batch, std::int64_t begin, std::int64_t count) {
   return batch.narrow(0, begin, count);

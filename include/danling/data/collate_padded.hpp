@@ -21,9 +21,10 @@ struct PaddingOptions {
 /// Pads inputs [L, ...] of different lengths L to one tensor [N, longest L, ...]. Adds `lengths` (int64 [N]) and `mask`
 /// (bool [N, longest L], true for data) to `extra`. Pads targets as long as their inputs too, and sets
 /// `loss_normalizer` to the number of integers that differ from `target_value` (for other dtypes: to the number of
-/// entries along the length); stacks other targets. Collates `extra` as `collate`. The batch is on the samples' device.
-/// Call it in the `collate` of a dataset or sample type.
-/// @throws CollateError as `collate`, and when samples already have `lengths` or `mask`.
+/// entries along the length); stacks other targets. Collates `extra` as `collate`. Sets `num_tokens` to the sum of the
+/// lengths. The batch is on the samples' device. Call it in the `collate` of a dataset or sample type.
+/// @throws CollateError as `collate`, and when samples already have `lengths` or `mask`. ConfigError for a
+/// `multiple_of` below 1, DataError without samples and for a padding value that the dtype cannot represent.
 Batch collate_padded(std::vector<Sample> samples, const PaddingOptions& options = {});
 
 }  // namespace danling::inline v0::data

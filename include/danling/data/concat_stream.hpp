@@ -202,8 +202,16 @@ class ConcatStream {
     for (const State& item : ended) {
       loaded.push_back(item.boolean());
     }
+    const State before = state_dict();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i]->load_state_dict(parts[i]);
+      try {
+        parts_[i]->load_state_dict(parts[i]);
+      } catch (...) {
+        for (std::size_t k = 0; k < i; ++k) {
+          parts_[k]->load_state_dict(before.at("parts").items()[k]);
+        }
+        throw;
+      }
     }
     turn_ = static_cast<std::size_t>(turn);
     ended_ = std::move(loaded);

@@ -13,7 +13,7 @@
 namespace danling::inline v0::data {
 
 struct FilterOptions {
-  /// Number of threads that read and call the predicate; above 1, both must be thread-safe.
+  /// Number of threads that read and call the predicate, at least 1; above 1, both must be thread-safe.
   std::int64_t num_threads = 1;
 };
 

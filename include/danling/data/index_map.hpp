@@ -20,7 +20,7 @@ class IndexMap {
   IndexMap(Permutation order, std::int64_t begin, std::int64_t size) : size_(size), begin_(begin), order_(order) {}
 
   std::int64_t size() const { return size_; }
-  /// at() without the check.
+  /// Returns the index of record `i`, without a check.
   std::int64_t operator[](std::int64_t i) const {
     return order_ ? (*order_)(begin_ + i) : (*list_)[static_cast<std::size_t>(i)];
   }

@@ -40,8 +40,8 @@ class LengthBuckets final : public BatchSampler {
   /// `lengths[i]` is the length of record i.
   /// @throws DataError when one is negative or above `max_tokens`, ConfigError for invalid options.
   explicit LengthBuckets(const std::vector<std::int64_t>& lengths, LengthBucketsOptions options = {});
-  /// `length(i)` returns the constant length of record i in [0, size); called once here and once per epoch, in one
-  /// thread at a time.
+  /// `length(i)` returns the constant length of record i in [0, size). Called for each record here (for up to 65,536
+  /// twice, to choose boundaries), in each epoch and after a resume; in one thread at a time.
   LengthBuckets(std::int64_t size, std::function<std::int64_t(std::int64_t)> length, LengthBucketsOptions options = {});
 
   /// Returns the maximum lengths of all buckets but the last.

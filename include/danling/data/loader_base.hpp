@@ -63,11 +63,12 @@ class LoaderBase {
   /// call. Waits for samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`).
   /// @throws StateError, without changes, while another loader is in an epoch of the same stream or batch sampler.
   void start_epoch(std::int64_t epoch);
-  /// Starts the epoch of a loaded state, else epoch 0; does nothing if an epoch is in progress.
+  /// Starts the epoch of a loaded state; after reshard() the current epoch; else epoch 0. Does nothing after
+  /// start_epoch(), also at the end of the epoch.
   void ensure_started();
   /// Makes the next batch current; returns false at the end of the epoch, and on further calls. A failed read throws a
-  /// DataError that names the records and nests the original error; the position does not change, and the next call
-  /// retries.
+  /// DataError that names the records; it nests an original error of another kind. The position does not change, and
+  /// the next call retries.
   /// @throws StateError before `start_epoch`.
   bool next();
   /// Returns true if the current batch is the last of this rank in the epoch.

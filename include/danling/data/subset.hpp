@@ -70,7 +70,8 @@ class Subset : public detail::ParentDataset<T> {
   bool train_;
 };
 
-/// Returns the records of `dataset` at `indices`, in this order; an index may repeat.
+/// Returns the records of `dataset` at `indices`, in this order; an index may repeat. @throws DataError for an index
+/// outside
 template <class T>
 auto subset(T dataset, std::vector<std::int64_t> indices, std::string split = {}) {
   static_assert(detail::require_numbered<T>());
@@ -81,7 +82,8 @@ auto subset(T dataset, std::vector<std::int64_t> indices, std::string split = {}
 
 /// Splits a dataset into disjoint random parts: of these numbers of records, if `sizes` are integers, or of these
 /// fractions, which add up to 1. The parts depend only on the seed and the size of the dataset. They have no `split()`;
-/// a runner uses the split name under which it receives the part. (Torch: random_split, with its rounding.)
+/// a runner uses the split name under which it receives the part. (Torch: random_split, with its rounding.) @throws
+/// DataError unless the sizes add up
 template <class T>
 auto random_split(T dataset, const SplitSizes& sizes, std::uint64_t seed) {
   static_assert(detail::require_numbered<T>());
@@ -100,7 +102,8 @@ struct HeldOut {
   Subset<T> held;
 };
 
-/// Sets `count` random records aside for validation: `auto [train, val] = hold_out(mnist(...), 200, seed)`.
+/// Sets `count` random records aside for validation: `auto [train, val] = hold_out(mnist(...), 200, seed)`. @throws
+/// DataError unless `count` is in [0, size]
 template <class T>
 auto hold_out(T dataset, std::int64_t count, std::uint64_t seed) {
   static_assert(detail::require_numbered<T>());

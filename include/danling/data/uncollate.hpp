@@ -11,7 +11,8 @@
 
 namespace danling::inline v0::data {
 
-/// Removes the first dimension of every tensor and of lists of text; keeps values of the whole batch.
+/// Removes the first dimension of every tensor and of lists of text; keeps values of the whole batch, without `info`
+/// and `num_tokens`.
 /// @throws DataError if `batch` does not contain exactly one sample, or has fields that a sample cannot have
 /// (`loss_normalizer`).
 Sample uncollate(Batch batch);

@@ -33,9 +33,9 @@ struct WeightedSamplerOptions {
 /// log n. Loading a state restores its seed and split.
 class WeightedSampler final : public Sampler {
  public:
-  /// `weights` need not add up to 1; positive weights below 2^-52 of the largest are raised to that.
-  /// @throws DataError when a weight is negative, infinite or NaN, when none is above 0, or when too few are above 0 to
-  /// draw without replacement.
+  /// `weights` need not add up to 1. With replacement, positive weights below 2^-52 of the largest are raised to that.
+  /// @throws DataError when a weight is negative, infinite or NaN, when none is above 0, when too few are above 0 to
+  /// draw without replacement, or for a negative `num_samples`.
   explicit WeightedSampler(std::vector<double> weights, WeightedSamplerOptions options = {});
 
   std::int64_t size() const override { return num_samples_; }

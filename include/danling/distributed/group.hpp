@@ -96,7 +96,8 @@ class Group {
 
   // Collectives: called by all ranks. @throws DistributedError.
   /// Reduces `tensor` over all ranks in place; same shape and dtype on all ranks, any device. The order of
-  /// floating-point sums is unspecified, but the same on all ranks: all ranks receive the same bits.
+  /// floating-point sums is unspecified, but the same on all ranks: all ranks receive the same bits. Sums are of the
+  /// tensor's dtype; complex tensors throw.
   void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
   /// Reduces as `all_reduce`, but to `root` only; other ranks keep their tensor.
   void reduce(at::Tensor& tensor, int root, ReduceOp op = ReduceOp::sum) const;
@@ -142,7 +143,8 @@ class Group {
   Work start_all_to_all_single(const at::Tensor& output, const at::Tensor& input, at::IntArrayRef received,
                                at::IntArrayRef sent) const;
 
-  // Point-to-point messages. Messages with one sender and tag arrive in order; tags are 0 or above.
+  // Point-to-point messages. Messages with one sender and tag arrive in order; tags are 0 or above (from 1,000,000 on
+  // PipelineSchedule's). The other rank is not this one.
   static constexpr int any_rank = -1;
   /// Returns when `tensor` may be changed, possibly before the receiver has it.
   void send(const at::Tensor& tensor, int to, int tag = 0) const;

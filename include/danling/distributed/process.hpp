@@ -12,6 +12,7 @@ struct ProcessIdentity {
   int rank = 0;
   int world_size = 1;
   /// Rank on this machine, and number of this run's processes on it; the number is 0 if the launcher does not set it.
+  /// Without LOCAL_RANK the rank is 0, unless all processes are known to be on one machine.
   int local_rank = 0;
   int local_world_size = 0;
   /// Address and port at which rank 0 listens; empty and 0 if neither the launcher nor the user sets them.

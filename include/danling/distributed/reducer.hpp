@@ -51,7 +51,7 @@ class Reducer {
  public:
   /// Called by all ranks. Parameters must agree in number, order, shape and dtype; those that do not require gradients
   /// are skipped.
-  /// @throws DistributedError on all ranks when they differ.
+  /// @throws DistributedError on all ranks when they differ; on this rank alone for parameters on several devices.
   Reducer(const std::vector<at::Tensor>& params, Group group, ReducerOptions options = {});
   /// Keeps the gradients of an open window, moved out of the buckets.
   ~Reducer();

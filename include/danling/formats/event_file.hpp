@@ -12,9 +12,9 @@
 namespace danling::inline v0::formats {
 
 /// Fields that danling adds to its Event messages. TensorBoard's readers skip them.
-constexpr int event_line_field = 1000;          ///< the line of metrics.jsonl that the event copies
-constexpr int event_in_step_field = 1002;       ///< for such an event: 1 if a step wrote the line
-constexpr int event_lines_before_field = 1001;  ///< for any other event: the number of lines before it
+constexpr int event_line_field = 1000;          ///< number, from 1, of the line of metrics.jsonl that it copies
+constexpr int event_in_step_field = 1002;       ///< 1 if a step of training wrote that line
+constexpr int event_lines_before_field = 1001;  ///< without a line: number of lines written before the event
 
 /// Appends `message` as a TFRecord: length, masked CRC-32C of the length, message, masked CRC-32C of the message.
 /// Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details

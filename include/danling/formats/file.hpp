@@ -92,6 +92,7 @@ class InputFile {
   danling::detail::Descriptor descriptor_;
   std::uint64_t begin_ = 0;
   std::uint64_t size_ = 0;
+  bool whole_ = true;
 };
 
 /// Reads a file to its end: also a pipe, or a file of /proc, whose size is unknown.
@@ -99,8 +100,8 @@ std::string read_to_end(const std::filesystem::path& path, const FileErrors& err
 
 /// A new file that is renamed to its target only when it is complete and on disk. Until then it is a temporary file in
 /// the same directory, `.<name>.tmp-<process>-<number>`. The writer holds a lock on it; the destructor removes it
-/// without a commit. After an error every call throws, since the system's results are unreliable after a failed write
-/// or sync. One thread at a time.
+/// unless commit() succeeded. After an error every call throws: the system's results are unreliable after a failed
+/// write or sync, and the content may be incomplete. One thread at a time.
 class AtomicFile {
  public:
   /// Throws with the system's reason if the directory is not writable.
@@ -115,7 +116,8 @@ class AtomicFile {
   /// Appends `bytes` while `meanwhile` runs on a second thread (before the write on a single core); returns when both
   /// are done. For large pieces; `meanwhile` may read `bytes`. Throws also the exceptions of `meanwhile`.
   void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile);
-  /// Appends another file. Shares its blocks if this file is empty and the file system supports it, else copies them.
+  /// Appends another file. Shares its blocks if this file is empty, the source is a whole file and the file system
+  /// supports it; else copies them.
   void write(const InputFile& source);
   /// Overwrites bytes from `offset` on, for example a checksum that precedes its content. Throws also if fewer bytes
   /// were written.
@@ -123,9 +125,10 @@ class AtomicFile {
   /// Bytes written so far.
   std::uint64_t size() const { return size_; }
 
-  /// Syncs the file to disk and checks its size. Waits for the disk.
+  /// Syncs the file to disk and checks its size; nothing can be written afterwards. Waits for the disk.
   void finish();
-  /// Calls finish(), renames the file to its target and syncs the directory.
+  /// Calls finish(), renames the file to its target and syncs the directory. If only the last sync fails, throws
+  /// although the file has its new name.
   void commit();
 
   const std::filesystem::path& target() const { return target_; }
@@ -155,8 +158,8 @@ class AtomicFile {
 /// Replaces the file at `path` by `text` atomically, as AtomicFile.
 void replace_file(const std::filesystem::path& path, std::string_view text, const FileErrors& errors = write_errors());
 
-/// Renames the complete directory `made` to `place` and removes an existing one. A reader always finds one of the two
-/// if the file system can exchange names.
+/// Renames the complete directory `made` to `place` and removes an existing one, without an error if that fails. A
+/// reader always finds one of the two if the file system can exchange names. Syncs nothing.
 void replace_directory(const std::filesystem::path& made, const std::filesystem::path& place,
                        const FileErrors& errors = write_errors());
 
@@ -165,9 +168,9 @@ void sync_directory(const std::filesystem::path& directory, const FileErrors& er
 /// Syncs the data of a file that other code writes; no effect if it is missing.
 void sync_file(const std::filesystem::path& path, const FileErrors& errors = write_errors());
 
-/// Adds a name to an existing file in two steps. The constructor preserves the current content: by a hard link, else by
-/// shared blocks, else by a copy synced to disk. commit() renames it to `name` and replaces a file of that name.
-/// Without commit() nothing remains.
+/// Adds a name to an existing file in two steps. The constructor preserves the current content: by a hard link, which
+/// does not protect it from writes in place, else by shared blocks, else by a copy synced to disk. commit() renames it
+/// to `name` and replaces a file of that name. Without commit() nothing remains.
 class PendingAlias {
  public:
   /// @throws CheckpointError
@@ -175,7 +178,7 @@ class PendingAlias {
   ~PendingAlias();
   PendingAlias(const PendingAlias&) = delete;
   PendingAlias& operator=(const PendingAlias&) = delete;
-  /// Renames the content to `name`. @throws CheckpointError
+  /// Renames the content to `name`. A link is durable only after sync_directory(). @throws CheckpointError
   void commit();
 
  private:
@@ -184,7 +187,8 @@ class PendingAlias {
   std::optional<AtomicFile> copy_;
 };
 
-/// Removes temporary files of AtomicFile in `directory` whose writers have ended. Returns the removed paths.
+/// Removes the unlocked files `.*.tmp-*` in `directory`: temporary files of AtomicFile whose writers have ended. Do not
+/// call it while a PendingAlias of this directory exists. Returns the removed paths.
 std::vector<std::filesystem::path> remove_stale_temporaries(const std::filesystem::path& directory) noexcept;
 
 }  // namespace danling::inline v0::formats

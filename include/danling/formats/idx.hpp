@@ -30,8 +30,8 @@ struct IdxOptions {
 
 /// Reads a whole file; detects gzip by its content, not its name. The size in the header and the file's content bound
 /// the memory: reading stops at the first excess byte.
-/// @throws DataError with file and reason if the file cannot be read, is not IDX, is damaged or truncated, or continues
-/// after the array
+/// @throws DataError with file and reason if the file cannot be read, is not IDX, is larger than `max_bytes`, is
+/// damaged or truncated, or continues after the array
 IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options = {});
 
 }  // namespace danling::inline v0::formats

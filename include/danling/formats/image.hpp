@@ -48,11 +48,12 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 };
 
-/// Returns memory for [height, width, channels] bytes.
+/// Returns memory for [height, width, channels] bytes, which is not checked.
 using PixelAllocator =
     std::function<std::span<std::uint8_t>(std::int64_t height, std::int64_t width, std::int64_t channels)>;
 
-/// Returns true if the library was built with libjpeg and libpng. Without them the functions below throw.
+/// Returns true if the library was built with libjpeg and libpng. Without them `read_image_info` and `decode_image`
+/// throw a DataError.
 bool has_images();
 
 /// Detects the format by the first bytes; returns nullopt for other formats.

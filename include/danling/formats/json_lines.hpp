@@ -19,16 +19,16 @@ struct JsonOptions {
 };
 
 /// Parses one JSON value as a tree without tensors. Messages end with `source`, such as `file 'x', line 3`.
-/// @throws DataError with the column (in bytes, from 1) for invalid JSON, more than 256 levels of nesting, repeated
-/// keys, integers beyond int64, and numbers beyond float64
+/// @throws DataError for invalid JSON, with the column (in bytes, from 1), and for more than 256 levels of nesting,
+/// repeated keys, integers beyond int64, and numbers beyond float64
 RecordTree parse_json(std::string_view text, std::string_view source, const JsonOptions& options = {});
 
 /// A file of JSON lines with an index (16 bytes of memory per line); skips empty lines. Maps the file; decompresses
 /// gzip files into memory. Several threads may read at a time.
 class JsonLinesFile {
  public:
-  /// Scans the whole file for line ends. @throws DataError as MappedFile, and for damaged or truncated gzip, other
-  /// compressions and UTF-16
+  /// Scans the whole file for line ends. @throws DataError if the file cannot be opened or mapped, and for damaged or
+  /// truncated gzip, other compressions and UTF-16
   explicit JsonLinesFile(std::filesystem::path path, const JsonOptions& options = {});
   ~JsonLinesFile();
 
@@ -36,7 +36,7 @@ class JsonLinesFile {
   /// Size of the text in bytes.
   std::uint64_t bytes() const { return text_.size(); }
   const JsonOptions& options() const { return options_; }
-  /// Number of records: lines that are not empty.
+  /// Number of records: lines that are not blank. The functions below throw a DataError for another record.
   std::int64_t size() const { return static_cast<std::int64_t>(lines_.size()); }
   /// The line number of a record, from 1.
   std::uint64_t line(std::int64_t record) const { return at(record).number; }

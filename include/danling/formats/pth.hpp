@@ -55,7 +55,7 @@ class PthReader {
   /// The hash of one of `records()` from the manifest, or null without a manifest.
   const Hash128* record_hash(const ZipEntry& record) const;
 
-  // Verification uses the manifest's hash, else the archive's CRC-32.
+  // Verification uses the manifest's hash, else the archive's CRC-32; without has_checksums() nothing is verified.
 
   /// Fills `out`, which has the storage's size, and verifies it. @throws CheckpointError
   void read_storage(std::size_t storage, std::span<std::byte> out) const;

@@ -78,13 +78,14 @@ class SafetensorsReader {
   /// Python's `save_model`.
   SafetensorsMetadata aliases() const;
 
-  /// Fills `out`, which has the tensor's size, and verifies it.
+  /// Fills `out`, which has the tensor's size, and verifies it if has_hashes(). `entry` is one of `entries()`, not a
+  /// copy.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
   /// Fills one destination per entry of `entries()`, each of the entry's size, and verifies them, on all cores.
   void read_all(std::span<const std::span<std::byte>> out) const;
   /// Fills `out` from byte `offset` of the tensor, without verification.
   void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
-  /// Reads and verifies one of `entries()`.
+  /// Reads and verifies one of `entries()`, not a copy.
   void verify(const SafetensorsEntry& entry) const;
   /// Reads and verifies all tensors, on all cores.
   void verify() const;

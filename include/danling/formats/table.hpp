@@ -50,7 +50,7 @@ struct Column {
   /// For messages, in a column inferred to be text: the first cell that is neither a number nor missing, such as `'abc'
   /// (file 'x.csv', line 3)`. Empty for a declared type.
   std::string first_text = {};
-  /// As first_text, for the first cell that is a number or a bool; empty without one.
+  /// As first_text, for the first cell that is a number; empty without one.
   std::string first_number = {};
 
   ColumnType type() const { return static_cast<ColumnType>(values.index()); }
@@ -106,7 +106,7 @@ enum class Encoding { utf8, latin1, cp1252 };
 
 struct CsvOptions {
   char separator = ',';
-  /// Encloses fields that contain separators, line ends or quotes; quotes inside are doubled.
+  /// Encloses fields that contain separators, line ends or quotes; quotes inside are doubled. `'\0'`: no quoting.
   char quote = '"';
   /// The first row contains the names of the columns.
   bool header = true;
@@ -128,21 +128,24 @@ struct CsvOptions {
 /// Skips empty lines and decompresses gzip files into memory.
 ///
 /// Types of columns: only integers: int64 (float64 if some are missing or do not fit); only numbers, including inf and
-/// nan: float64; only true or false: bool (float64 of 0 and 1 if some are missing); otherwise text. Blanks around
-/// numbers are allowed.
+/// nan: float64; only true or false (also True, TRUE, ...): bool (float64 of 0 and 1 if some are missing); no values:
+/// float64; otherwise text. Blanks around numbers are allowed.
 /// @throws DataError with file, line, column and text for a value outside a declared type, missing values of a declared
 /// int64 or bool, rows of unequal length, unclosed quotes, bytes outside the encoding, and NUL bytes; also for damaged
-/// or truncated gzip and other compressions
+/// or truncated gzip, other compressions, and an empty file unless `names` are given without a header. ConfigError for
+/// a separator that is the quote or a line end, a negative `num_threads`, repeated names, and types for columns that do
+/// not exist
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
-/// Formats a table as CSV with a header. Writes numbers as their shortest exact text, NaN as an empty field, and texts
-/// in quotes if needed. read_csv returns an equal table if it is given the types of the columns: CSV has none, so by
-/// itself it reads a text column such as `007`, `012` as numbers.
+/// Formats a table as CSV with a header. Writes numbers as their shortest exact text, NaN as an empty field (as `nan`
+/// in a table of one column, whose empty lines would be skipped), and texts in quotes if needed. read_csv returns an
+/// equal table if it is given the types of the columns: CSV has none, so by itself it reads a text column such as
+/// `007`, `012` as numbers.
 std::string to_csv(const Table& table, char separator = ',');
 
 struct JsonTableOptions {
-  /// Columns as paths into the objects: `a.b` is member b of member a. Empty: all members of all lines except lists, in
-  /// the order of their first occurrence.
+  /// Columns as paths into the objects: `a.b` is a member of that name, or else member b of member a. Empty: all
+  /// members of all lines except lists, in the order of their first occurrence.
   std::vector<std::string> columns = {};
   /// Types of columns by name; the others are inferred from the values.
   std::map<std::string, ColumnType> types = {};
@@ -155,7 +158,8 @@ struct JsonTableOptions {
 /// Reads a file with one JSON object per line, plain or gzip'd; skips empty lines. Null and absent members are missing
 /// values.
 /// @throws DataError with file and line for invalid JSON, a value that is not an object, or a type that differs from
-/// the lines before
+/// the lines before. ConfigError for a negative `num_threads`, repeated columns, and types for columns that do not
+/// exist
 Table read_json_lines(const std::filesystem::path& path, const JsonTableOptions& options = {});
 
 }  // namespace danling::inline v0::formats

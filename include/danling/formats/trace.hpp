@@ -32,7 +32,7 @@ struct TraceOperator {
   std::string shapes;  ///< shapes of the inputs; empty unless recorded and TraceOptions::by_shape
   double self_us = 0.0, total_us = 0.0;
   std::int64_t count = 0;
-  std::optional<std::int64_t> flops;         ///< by torch.profiler's formulas; set if shapes were recorded
+  std::optional<std::int64_t> flops;         ///< by torch.profiler's formula, if there is one and shapes were recorded
   std::optional<std::int64_t> self_bytes;    ///< host memory, allocated minus freed; set if recorded
   std::optional<std::int64_t> device_bytes;  ///< as self_bytes, for device memory
 };
@@ -44,7 +44,7 @@ struct TraceKernel {
   std::int64_t count = 0;
 };
 
-/// One device, from the beginning of the first step to the end of the last.
+/// One device, from the beginning of the first step to the end of the last; without steps, over the whole trace.
 struct TraceDevice {
   std::string name;
   double busy_us = 0.0, idle_us = 0.0;
@@ -72,8 +72,8 @@ struct TraceOptions {
 /// @throws DataError if the file cannot be read or has no profiler events
 TraceSummary read_trace(const std::filesystem::path& path, const TraceOptions& options = {});
 
-/// Formats the summary as indented JSON: `trace`, `wall_us`, `steps`, `ranges`, `operators`, `kernels`, `devices`,
-/// `sync_us`, and `cut_off` if the file was not read to its end.
+/// Formats the summary as indented JSON: `trace`, `wall_us`, `steps` if any, `ranges`, `operators`, with events of a
+/// device `sync_us`, `kernels` and `devices`, and `cut_off` if the file was not read to its end.
 std::string to_json(const TraceSummary& summary);
 
 }  // namespace danling::inline v0::formats

@@ -130,7 +130,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
   }
 
   /// Returns the weighted sum of the losses' means over the batch: a scalar with a graph, even if all weights are 0.
-  /// @throws MetricError when a weight is not finite.
+  /// @throws MetricError when a weight is not finite. If a loss throws, those before it stay recorded.
   at::Tensor operator()(const B& batch);
 
   Result value() const override { return detail::loss_pairs(Base::value(), weights()); }

@@ -27,7 +27,8 @@ class MetricFuncOptions {
   std::optional<std::int64_t> ignore_index() const { return spec_->ignore_index; }
   /// Macro when unset.
   Average average();
-  /// For metrics without a micro average: returns macro for micro, which then counts as unread.
+  /// Macro for `micro`, for metrics without a micro average; `average: micro` is then used only if another metric reads
+  /// it.
   Average average_except_micro();
   /// {1} when unset.
   std::vector<std::int64_t> top_k();

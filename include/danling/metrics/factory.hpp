@@ -73,7 +73,7 @@ struct RegressionMetricsOptions {
 std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options = {},
                                         std::vector<MetricEntry> metrics = {});
 /// Accuracy of a classifier, as `acc`: the share of the samples with their highest score at the target, over all
-/// classes (micro), without the targets -100. Stores no predictions (Mode::stream).
+/// classes (micro); ignores targets of -100. Stores no predictions (Mode::stream).
 std::shared_ptr<Metrics> accuracy_metrics(std::int64_t num_classes);
 /// Predictions and targets as for preprocess_multiclass. Scores stay logits if no metric reads probabilities. @throws
 /// MetricError also when some metrics read probabilities and others logits.

@@ -40,8 +40,9 @@ struct GlobalMetricsOptions {
 /// custom metric must depend only on its input, not on such things as the number of threads.
 ///
 /// Stored data need at most 1/8 more memory than their bytes, plus some KiB. The first read after updates joins the
-/// pieces; on a device, pieces and result coexist during the join. Updates copy and never wait for the device. The
-/// first batch fixes the dtypes and all dimensions but the first.
+/// pieces; on a device, pieces and result coexist during the join. Updates copy; they wait for a device only for copies
+/// of `GlobalMetricsOptions::device` and in a preprocessing that waits. The first batch fixes the dtypes and all
+/// dimensions but the first.
 ///
 /// Not thread-safe.
 class GlobalMetrics : public Metrics {
@@ -61,7 +62,7 @@ class GlobalMetrics : public Metrics {
   /// dtype or row shape that differs from earlier batches.
   void update(const at::Tensor& prediction, const at::Tensor& target) override;
   void reset() override;
-  /// Sums are stored by part: the same part of each batch should have the same position among the ranks' parts.
+  /// Sums are stored by position: add the parts of each batch in the same order.
   void continue_batch() override;
   /// @throws MetricError when `index` is negative or lower than before.
   void begin_batch(std::int64_t index) override;

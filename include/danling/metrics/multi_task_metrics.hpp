@@ -24,7 +24,7 @@ namespace danling::inline v0 {
 enum class Aggregate {
   none,     ///< no aggregation
   macro,    ///< the mean over tasks
-  micro,    ///< weighted by the `n()` (for `batch`) or `count()` of each task's metric
+  micro,    ///< weighted by the `n()` (for `value` and `batch`) or `count()` of each task's metric
   weighted  ///< weighted by `aggregate_weights`
 };
 

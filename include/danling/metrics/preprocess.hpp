@@ -32,7 +32,7 @@ PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& tar
 // Preprocessing by task. All of these functions:
 //
 // - accept nested tensors as `concat_samples` does; if only one is nested, the other is padded to its samples;
-// - return the input itself if it needs no change, otherwise tensors of its dtypes;
+// - return the input itself if it needs no change, otherwise tensors of its dtypes, except where stated;
 // - on the host drop ignored samples, and throw for labels outside the classes;
 // - on a device never wait: they drop nothing and check no label, and metrics skip ignored samples.
 //

@@ -36,7 +36,7 @@ struct MetricsSpec {
   std::optional<std::int64_t> num_outputs = std::nullopt;
   Mode mode = Mode::global;
   std::optional<Average> average = std::nullopt;
-  /// Metrics with a `top_k` are added once for each: `acc` for 1, `acc5` for 5.
+  /// Metrics with a `top_k` are added once for each: `acc` for 1, `acc5` for 5 (`f1_5` for names that end in a digit).
   std::optional<std::vector<std::int64_t>> top_k = std::nullopt;
   std::optional<double> threshold = std::nullopt;
   std::optional<std::int64_t> ignore_index = -100;

@@ -18,7 +18,8 @@ class DistillationLoss {
   /// @throws ConfigError unless `temperature` is positive and finite
   explicit DistillationLoss(double temperature = 2.0, std::optional<std::int64_t> ignore_index = std::nullopt);
 
-  /// Returns the mean; 0 with zero gradients if no position counts. `target` is [N, ...], or undefined.
+  /// Returns the mean; 0 with zero gradients if no position counts. `target`: integers [N, ...]; another one is not
+  /// read.
   /// @throws DataError unless both are logits of the same two or more classes
   at::Tensor operator()(const at::Tensor& student, const at::Tensor& teacher, const at::Tensor& target = {}) const;
   /// Returns the sum of the loss and the number of counted positions.

@@ -15,7 +15,8 @@ namespace danling::inline v0::nn {
 /// Parameters: weight [out, in], bias [out], lora_A.weight [r, in], lora_B.weight [out, r].
 class LoraLinearImpl : public torch::nn::Module {
  public:
-  /// Reads r, lora_alpha, use_rslora and lora_dropout of `options`.
+  /// Reads r, lora_alpha, use_rslora and lora_dropout of `options`. @throws ConfigError for sizes, r or lora_dropout
+  /// out of range
   LoraLinearImpl(std::int64_t in_features, std::int64_t out_features, const LoraOptions& options = {},
                  bool with_bias = true);
 

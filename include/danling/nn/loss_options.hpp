@@ -25,7 +25,8 @@ struct LossOptions {
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< -100 for classes; none for binary targets
   std::optional<double> label_smoothing = std::nullopt;     ///< 0
   std::optional<double> gamma = std::nullopt;               ///< 2
-  std::optional<double> alpha = std::nullopt;               ///< weight of the positive class; unset: both have weight 1
+  /// Weight of the positive class; the negative class has 1 - alpha. Unset: both have weight 1.
+  std::optional<double> alpha = std::nullopt;
   std::optional<std::vector<double>> class_weights = std::nullopt;
 
   void fields(Fields& f);

@@ -17,7 +17,7 @@ namespace danling::inline v0::nn {
 
 /// A loss of logits and targets: a runner's `criterion`, or a term of `Losses`. Computed in float32 or wider for any
 /// dtype of the logits. The mean is over the targets that are not ignored; without any it is 0, with zero gradients.
-/// Nothing waits for the device.
+/// Computing it does not wait for the device.
 class TargetLoss {
  public:
   virtual ~TargetLoss();

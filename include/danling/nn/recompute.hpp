@@ -156,7 +156,7 @@ auto recompute(F&& function, Args&&... args) {
 }
 
 /// Restores this generator in second runs, as LibTorch's default generators are: for dropout with a generator of the
-/// program. Not thread-safe: call it before training.
+/// program. Not thread-safe: call it before training. Lasts until the process ends.
 void restore_in_recompute(at::Generator generator);
 
 /// Base of a module that recomputes its forward if a pattern of the config selects it:

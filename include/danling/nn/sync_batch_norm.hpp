@@ -22,9 +22,9 @@ using SyncBatchNormOptions = torch::nn::BatchNormOptions;
 /// torch.nn.SyncBatchNorm. Exact for batches of different sizes, including empty ones. In evaluation, and in a group of
 /// one process, it is torch's BatchNorm; parameters and buffers have the same names, so checkpoints are compatible.
 ///
-/// In training all ranks of the group must call forward and backward equally often, in the same order of layers.
-/// `stack: ddp` sets the group of a model's layers: a rank whose pass has ended then joins without a batch, and passes
-/// outside training steps (`swa.update_bn`) use each rank's batches only.
+/// In training all ranks of the group must call forward and backward equally often, in the same order of layers; inputs
+/// require gradients on all ranks or on none. `stack: ddp` sets the group of a model's layers: a rank whose pass has
+/// ended then joins without a batch, and passes outside training steps (`swa.update_bn`) use each rank's batches only.
 ///
 /// Statistics are float32 for narrower inputs, otherwise of the input's dtype, and combined in float64 in rank order:
 /// the same bits on all ranks. A forward and a backward pass each send 16 bytes per channel; on a device both wait for

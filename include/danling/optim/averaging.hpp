@@ -75,8 +75,8 @@ class WeightAverage {
   void restore();
   bool is_applied() const { return applied_; }
   /// Makes apply() and restore() copy values instead of exchanging memory, for models whose memory other code reads.
-  /// Needs memory for one more copy of the weights.
-  void set_copies_on_apply(bool keeps) { copies_on_apply_ = keeps; }
+  /// Needs memory for one more copy of the weights. Call it while the averages are not applied.
+  void set_copies_on_apply(bool copies) { copies_on_apply_ = copies; }
 
   /// The averages under the names of the model's state, applied or not; they share memory with this object. A parameter
   /// that is not averaged is the model's tensor.

@@ -15,8 +15,8 @@ namespace danling::inline v0::optim {
 struct EMAOptions {
   /// Weight of the average at an update; the new weights have 1 - decay. Default 0.999
   std::optional<double> decay = std::nullopt;
-  /// The n-th update decays by at most (1 + n) / (warmup + n), so that an early average follows the model; 0: full
-  /// decay at once. Default 10
+  /// After n updates the next one decays by at most (1 + n) / (warmup + n), so that an early average follows the model;
+  /// the first copies the model. 0: full decay at once. Default 10
   std::optional<double> warmup = std::nullopt;
   std::optional<std::int64_t> start = std::nullopt;     ///< updates of the model before the first average. Default 0
   std::optional<std::int64_t> interval = std::nullopt;  ///< updates of the model between averages. Default 1

@@ -24,7 +24,8 @@ class BatchNormStatistics {
 
   /// Returns whether a module has a layer that tracks statistics.
   static bool has_any(const torch::nn::Module& module);
-  /// Keeps the new statistics, averaged over the batches of all ranks. Waits for the device.
+  /// Keeps the new statistics, averaged over the batches of all ranks of `group`, which all call it. Waits for the
+  /// device.
   void finish(const Group& group = {});
 
  private:
@@ -33,8 +34,8 @@ class BatchNormStatistics {
 };
 
 /// torch.optim.swa_utils.update_bn: estimates the statistics of `model` over its batches. `forward` runs the model on
-/// the next batch and returns false when there is none. Runs without gradients and in training mode, then restores the
-/// mode. Apply the average to the model first.
+/// the next batch and returns false when there is none. Runs without gradients and in training mode, then sets the
+/// whole model to the mode that it had itself. Apply the average to the model first.
 void update_bn(torch::nn::Module& model, const std::function<bool()>& forward);
 
 }  // namespace danling::inline v0::optim

@@ -57,11 +57,13 @@ void freeze(const std::vector<std::string>& patterns, const std::vector<NamedPar
 /// options. With `no_decay`, parameters without weight decay form a separate group after the others of their pattern.
 /// Leaves out parameters that `freeze` matches. A pattern without a match creates no group, and adds a line to
 /// `warnings`.
-/// @throws ConfigError for an invalid pattern or a multiplier without its base option.
+/// @throws ConfigError for an invalid pattern, a multiplier without its base option or beside it, and beta1 or beta2
+/// without betas.
 std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                           std::vector<std::string>* warnings = nullptr);
 
-/// @throws ConfigError when an option outside `known` is set. Factories call it, so that no option is ignored.
+/// @throws ConfigError when an option outside `known` is set, except `fused: true`. Factories call it, so that no
+/// option is ignored.
 void expect_options(const ResolvedGroup& group, std::string_view type, std::initializer_list<std::string_view> known);
 
 /// Builds the optimizer that `spec` describes, after freezing the parameters that `spec.freeze` matches. Adds a
@@ -97,7 +99,7 @@ void register_scheduler(std::string_view name, SchedulerRegistry::Factory factor
   schedulers().add(name, std::move(factory));
 }
 
-/// @throws ConfigError when an option outside `known` is set, except `interval` and `monitor`.
+/// @throws ConfigError when an option outside `known` is set, except `type`, `interval` and `monitor`.
 void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& known);
 
 /// Builds the scheduler that `spec` describes, over `optimizer`, which must outlive it.

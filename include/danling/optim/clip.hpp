@@ -10,7 +10,8 @@
 namespace danling::inline v0::optim {
 
 // Tensors of `params` without a gradient are skipped. `grad_divisor`: the optimizer's divisor; limits and norm refer to
-// the divided gradients, but these functions do not divide them. @throws StateError for a sparse gradient.
+// the divided gradients, but these functions do not divide them. @throws StateError for a sparse or complex gradient,
+// ConfigError unless `grad_divisor` is finite and above 0.
 
 /// Scales the gradients so that their common 2-norm is at most `max_norm` (torch.nn.utils.clip_grad_norm_). Returns the
 /// norm before scaling: a scalar on the device of the first gradient, 0 without gradients. Does not wait for the

@@ -16,7 +16,8 @@ namespace danling::inline v0::optim {
 /// A shape between the base rate and the final rate. LRScheduler adds warm-up, cool-down and scaling.
 struct Curve {
   /// Maps progress from 0 to 1 to the fraction of the way from the base rate (0) to the final rate (1). `options` are
-  /// those of the schedule, with total_steps, warmup_steps and cooldown_steps set. Called once per step.
+  /// those of the schedule, with total_steps, warmup_steps and cooldown_steps set. Called once per step and group, and
+  /// at any position for previews: depend on nothing else.
   std::function<double(double progress, const SchedulerSpec& options)> fraction;
   std::vector<std::string> options = {};  ///< options that the curve reads besides those of LRScheduler
   SchedulerSpec defaults = {};            ///< the curve's values of unset options

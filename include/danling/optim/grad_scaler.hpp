@@ -52,7 +52,7 @@ class GradScaler {
 
   // Both wait for the device.
   double get_scale() const;
-  /// Number of calls of update() without an overflow since the scale last changed.
+  /// Number of calls of update() since the last overflow or growth; set_scale() keeps it.
   std::int64_t growth_tracker() const;
   /// The options, with their defaults.
   const GradScalerOptions& options() const { return options_; }

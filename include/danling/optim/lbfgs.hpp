@@ -12,7 +12,8 @@
 namespace danling::inline v0::optim {
 
 /// Updates as torch.optim.LBFGS: `optimizer.step(closure)`. Supports one group, with parameters of one dtype and
-/// device. Stores up to 2 * history_size + 3 vectors of all parameters. Waits for the device at each evaluation.
+/// device. Stores up to 2 * history_size + 3 vectors of all parameters. Waits for the device at each evaluation, and at
+/// each product of a direction with the history. step() without a closure throws StateError.
 class LBFGS final : public Optimizer {
  public:
   /// Its options, with their defaults.

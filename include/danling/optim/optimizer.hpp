@@ -25,7 +25,7 @@ struct GradScale {
 
 /// Parameters that share a learning rate and the other options of their optimizer.
 struct ParamGroup {
-  /// Leaf tensors. Fixed once added to an optimizer: `step()` throws if they were replaced.
+  /// Leaf tensors. Fixed once added to an optimizer: `step()` throws if they were replaced (LBFGS does not check).
   std::vector<at::Tensor> params = {};
   /// Empty, or one name per parameter: for messages, patterns and `param_names` in the state.
   std::vector<std::string> names = {};
@@ -89,7 +89,7 @@ class Optimizer {
   /// bucket).
   void zero_grad(bool set_to_none = true);
 
-  /// Number of calls of step() in this process, including updates that a flag on a device skips.
+  /// Number of calls of step() in this process, without those that skipped the update by a flag that the host read.
   std::int64_t num_calls() const { return num_calls_; }
 
   /// State in the layout of Python's torch.optim:

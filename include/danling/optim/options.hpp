@@ -34,13 +34,14 @@ struct OptimizerOptions {
   std::optional<double> lambd = std::nullopt;                          ///< 1e-4 (ASGD)
   std::optional<double> t0 = std::nullopt;                             ///< 1e6 (ASGD)
   std::optional<double> momentum_decay = std::nullopt;                 ///< 4e-3 (NAdam)
-  std::optional<bool> decoupled_weight_decay = std::nullopt;           ///< false (NAdam, RAdam)
+  std::optional<bool> decoupled_weight_decay = std::nullopt;           ///< true (AdamW), false (Adam, NAdam, RAdam)
   std::optional<std::pair<double, double>> etas = std::nullopt;        ///< 0.5, 1.2 (Rprop)
   std::optional<std::pair<double, double>> step_sizes = std::nullopt;  ///< 1e-6, 50 (Rprop)
-  /// Keeps a float32 copy of bfloat16 and float16 parameters, and float32 state; updates change the copy.
+  /// Keeps a float32 copy of bfloat16 and float16 parameters, and float32 state; updates change the copy. Default
+  /// false; not together with stochastic_rounding.
   std::optional<bool> master_weights = std::nullopt;
   /// Rounds updated bfloat16 parameters up or down at random, so that small updates are not lost on average. The random
-  /// bits depend only on the update and the element: resumed runs and all ranks round the same way.
+  /// bits depend only on the update and the element: resumed runs and all ranks round the same way. Default false.
   std::optional<bool> stochastic_rounding = std::nullopt;
   // LBFGS
   std::optional<std::int64_t> max_iter = std::nullopt;       ///< 20 iterations per update

@@ -24,7 +24,7 @@ struct ScheduleSummary {
 std::string format_rate(double lr);
 
 /// For more than 100000 updates, samples that many, evenly spaced, and those around the highest. Null for a schedule
-/// that depends on more than the position.
+/// that depends on more than the position, fewer than one update or a missing group.
 std::optional<ScheduleSummary> summarize_schedule(const Scheduler& schedule, std::int64_t updates,
                                                   std::size_t group = 0);
 [[deprecated("use summarize_schedule")]] inline std::optional<ScheduleSummary> outline(const Scheduler& schedule,

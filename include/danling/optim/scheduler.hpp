@@ -11,9 +11,10 @@
 
 namespace danling::inline v0::optim {
 
-/// Sets the learning rates of all parameter groups. Counts as PyTorch does: construction is the first step, so the
-/// first update already uses a scheduled rate. To derive, call `start()` at the end of the constructor, and override
-/// `rate_at` if the rates depend only on the position, otherwise `compute`.
+/// Sets the learning rates of all parameter groups of an optimizer, which must outlive it; step() throws StateError
+/// after new groups. Counts as PyTorch does: construction is the first step, so the first update already uses a
+/// scheduled rate. To derive, call `start()` at the end of the constructor, and override `rate_at` if the rates depend
+/// only on the position, otherwise `compute`.
 class Scheduler {
  public:
   Scheduler(const Scheduler&) = delete;

@@ -10,9 +10,10 @@
 
 namespace danling::inline v0::parallel {
 
-// `group` holds the C ranks of the axis `context`; in a group of one, every function returns its tensor. Balanced: a
-// sequence is split into 2C equal parts; rank r has the parts r and 2C-1-r, so that all ranks have the same work in
-// causal attention (PyTorch: context_parallel with load balancing). Otherwise rank r has the r-th of C parts.
+// `group` holds the C ranks of the axis `context`; in a group of one, context_part and gather_context return their
+// tensor. Balanced: a sequence is split into 2C equal parts; rank r has the parts r and 2C-1-r, so that all ranks have
+// the same work in causal attention (PyTorch: context_parallel with load balancing). Otherwise rank r has the r-th of C
+// parts.
 
 /// Number of tokens to append to sequences of `length` to divide them into the parts; the loss must ignore them.
 std::int64_t context_padding(std::int64_t length, const Group& group, bool balanced = true);

@@ -72,7 +72,8 @@ struct MixtureOutput {
 /// gradient on each rank. Ranks first sum counts and means, so that capacity, drops and auxiliary losses equal those of
 /// one process. The backward pass sums the router's gradient over the axis: no parameter needs another sum over
 /// `expert` or `expert_tensor`. All ranks of both axes must call forward and backward. With more than one rank along
-/// `expert`, a forward pass waits once for the counts, which are the sizes of messages; otherwise nothing waits.
+/// `expert`, the host reads the counts, which are the sizes of messages, once in a forward pass. Messages over either
+/// axis wait for the device unless the group's backend does not.
 ///
 /// Parameters: router.weight [experts, dim]; gate_weight (swiglu) and up_weight [experts, dim, hidden]; down_weight
 /// [experts, hidden, dim]; with `bias` gate_bias, up_bias [experts, hidden] and down_bias [experts, dim].

@@ -59,7 +59,8 @@ struct PipelineOptions {
 class PipelineSchedule {
  public:
   /// @param stages  the stages that `plan` places on this rank, in any order
-  /// @throws ConfigError for other stages, a group of another size, and plans that `check_plan` rejects
+  /// @throws ConfigError for other stages, a group of another size, and plans that `check_plan` rejects or in which a
+  /// rank does not begin with micro-batch 0
   PipelineSchedule(PipelinePlan plan, std::vector<PipelineStage> stages, Group group, PipelineOptions options = {});
   ~PipelineSchedule();
   PipelineSchedule(PipelineSchedule&&) noexcept;
@@ -77,7 +78,7 @@ class PipelineSchedule {
   struct Result {
     std::int64_t micro_batches = 0;                ///< of this step, on every rank
     std::vector<at::Tensor> losses;                ///< by micro-batch, detached; only on the last stage's rank
-    std::vector<std::vector<at::Tensor>> outputs;  ///< outputs of the last stage, by micro-batch
+    std::vector<std::vector<at::Tensor>> outputs;  ///< of the last stage, by micro-batch; only on its rank
   };
 
   /// Runs forward and backward passes. Adds to `.grad` of the parameters the sum over micro-batches, without scaling.

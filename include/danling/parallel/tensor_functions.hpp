@@ -25,7 +25,7 @@ std::vector<std::int64_t> part_sizes(std::int64_t size, int ranks, std::int64_t 
 // require gradients on all ranks or on none. In a group of one they return their input. The ranks' tensors are equal
 // ("whole"), slices of a tensor along a dimension, or addends of a tensor. On a device each call waits, unless the
 // group's backend does not. Gradients are not differentiable: a backward pass with create_graph throws StateError.
-// @throws DistributedError.
+// @throws DistributedError; on this rank alone DataError for an undefined or sparse tensor, or sizes that do not fit.
 
 /// Returns a whole tensor for a computation that the ranks split. Backward: sums the gradients. (Megatron-LM's f)
 at::Tensor copy_to_group(const at::Tensor& input, const Group& group);

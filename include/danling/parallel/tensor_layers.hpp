@@ -84,7 +84,8 @@ struct RowParallelLinearOptions {
   TORCH_ARG(bool, bias) = true;
   /// True: the input is this rank's slice. False: it is whole.
   TORCH_ARG(bool, input_is_parallel) = true;
-  /// True: each rank gets a part of the sequences, along `sequence_dim`. False: the whole output.
+  /// True: each rank gets a part of the sequences, along `sequence_dim`; requires input_is_parallel. False: the whole
+  /// output.
   TORCH_ARG(bool, sequence_parallel) = false;
   TORCH_ARG(std::int64_t, sequence_dim) = 1;
   /// Number of consecutive inputs that stay on one rank: the `unit` of the previous layer.

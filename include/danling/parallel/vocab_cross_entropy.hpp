@@ -25,7 +25,8 @@ struct VocabParallelCrossEntropyOptions {
 /// F::cross_entropy of logits of which each rank has a slice of the classes, as ColumnParallelLinear returns them.
 /// Combines the maximum and the sums over classes between ranks; no rank has all logits. For narrower logits it
 /// computes in float32 and returns float32. Two exchanges of one to three values per target; none in the backward pass.
-/// No second derivatives. (Megatron-LM: vocab_parallel_cross_entropy; PyTorch: loss_parallel)
+/// No second derivatives. In a group of one it is F::cross_entropy, with the dtype of the logits and LibTorch's errors.
+/// (Megatron-LM: vocab_parallel_cross_entropy; PyTorch: loss_parallel)
 ///
 /// @param logits  this rank's slice of (N, C), (C) or (N, C, d1, ...)
 /// @param target  classes among all, the same on all ranks: (N), () or (N, d1, ...)

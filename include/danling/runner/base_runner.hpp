@@ -79,8 +79,8 @@ class BaseRunner : public RunnerPlan {
   void initialize();
   Phase phase() const { return phase_; }
 
-  /// Waits for pending checkpoints and closes logs. Idempotent. Not a hook. `dl::run` calls it before any member is
-  /// destroyed; call it yourself on a runner that you own.
+  /// Waits for pending checkpoints and closes logs. Idempotent. With `checkpoint.backend: dcp` all ranks call it. Not a
+  /// hook. `dl::run` calls it before any member is destroyed; call it yourself on a runner that you own.
   /// @param timeout  seconds to wait for checkpoints; default: `checkpoint.wait_timeout` of the config
   /// @return false when checkpoints are still pending; nothing is then closed
   bool close(std::optional<double> timeout = std::nullopt);
@@ -110,7 +110,7 @@ class BaseRunner : public RunnerPlan {
   virtual std::shared_ptr<void> gather_parameters(bool /*writes*/ = false) { return nullptr; }
 
   /// Adds a callback, which the runner then owns. Call it in the constructor of your class or before train():
-  /// `add(MyCallback(...))`. @return the callback. @throws ConfigError when the name is taken
+  /// `add(MyCallback(...))`. @return the callback. @throws ConfigError when the name is taken or the pointer is null
   template <std::derived_from<Callback> T>
   T& add(T callback) {
     return add(std::make_shared<T>(std::move(callback)));
@@ -121,8 +121,9 @@ class BaseRunner : public RunnerPlan {
     callbacks_.add(callback, is_derived ? detail::Listens{true, true} : detail::listens<T>());
     return *callback;
   }
-  /// Saves and restores the state of your object with the run, under its name in `tracked`. The object must outlive
-  /// the runner. Call it before initialize(). @throws ConfigError when the name is taken
+  /// Saves and restores the state of your object with the run, under its name in `tracked`. The object must outlive the
+  /// runner. Call it before initialize(), or StateError. @throws ConfigError when the name is taken. An exception of
+  /// the object, and a checkpoint without its state, become a CheckpointError
   template <Checkpointable T>
   void register_state(const std::string& name, T& object) {
     register_state(name, {[&object] { return State(object.state_dict()); },
@@ -162,15 +163,17 @@ class BaseRunner : public RunnerPlan {
   /// @param save_best  also writes `best` if the latest result has the best score
   /// @param last_step  the final save of a run, which also exports the model
   /// @param force  save even if the manager's interval has not passed
-  /// @throws CheckpointError when the last or a forced save fails, or any save with `checkpoint.on_error: stop`; other
-  /// failures are logged and counted in checkpoint_manager().checkpoint_health()
+  /// @throws CheckpointError when the state cannot be taken, when a last or forced save without asynchronous saves
+  /// cannot be written, and for any failure with `checkpoint.on_error: stop`. Failures of the thread that writes are
+  /// logged and counted in checkpoint_manager().checkpoint_health(); wait_for_checkpoints() throws them
   void save_checkpoint(const std::string& name = "latest", bool save_best = true, bool last_step = false,
                        bool force = false);
-  /// Saves the initial state for other runs to start from. `checkpoint.last_save_model_only` applies. Logs a warning
-  /// when training has advanced.
+  /// Saves the initial state for other runs to start from, on all ranks. `checkpoint.last_save_model_only` applies.
+  /// Logs a warning when training has advanced. @throws CheckpointError
   void save_seed_checkpoint(const std::string& name = "seed");
-  /// Waits until all saves are on disk, at most `checkpoint.wait_timeout` seconds. train() calls it at its end and
-  /// before a stop. @throws CheckpointError on a timeout, or when the newest save under any name but `best` failed
+  /// Waits until all saves are on disk, at most `checkpoint.wait_timeout` seconds. With `checkpoint.backend: dcp` all
+  /// ranks call it. train() calls it at its end and before a stop. @throws CheckpointError on a timeout, or when the
+  /// newest save under any name but `best` failed
   void wait_for_checkpoints();
   /// True when an earlier attempt finished the run and kept only the model (`checkpoint.last_save_model_only`), so that
   /// it cannot train further. Valid after initialize(), with `auto_resume`.
@@ -196,13 +199,16 @@ class BaseRunner : public RunnerPlan {
   }
 
   /// The payload of a checkpoint: the config ("runner"), counters and generators ("state"), data position
-  /// ("dataloaders"), results and the position in the epoch ("loop"); derived runners add their components. Called
-  /// when: a checkpoint is built, on the ranks that save, and before one is loaded with nested names in
-  /// `checkpoint.exclude_from_loading`. Call the base and add to its result. Do not change model or optimizer here.
+  /// ("dataloaders"), results, and the states of callbacks and registered objects ("tracked"); derived runners add
+  /// their components and the position in the epoch ("loop"). Called when: a checkpoint is built, on the ranks that
+  /// save, and before one is loaded with nested names in `checkpoint.exclude_from_loading`. Call the base and add to
+  /// its result. Do not change model or optimizer here.
   virtual State state_dict();
 
-  /// Restores the entries of BaseRunner::state_dict(). Called when: load_checkpoint has read and filtered a payload,
-  /// before the components are loaded. @throws ConfigError that lists the semantic options that differ
+  /// Compares the config, and restores counters, generators, seed and results; loaders, callbacks and registered
+  /// objects follow. Called when: load_checkpoint has read and filtered a payload, before the components are loaded. An
+  /// override must call the base. @throws ConfigError that lists the semantic options that differ, StateError before
+  /// initialize()
   virtual void load_state_dict(const State& checkpoint);
 
   /// Calls dl::save() on the main process, or on every rank if `main_process_only` is false. @return `file`

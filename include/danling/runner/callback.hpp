@@ -56,8 +56,8 @@ struct ResultEvent : Event {
 struct SplitEvent : Event {
   const std::string& split;
   RunnerMode mode;
-  std::int64_t done;     ///< steps that a resumed run had done before
-  std::int64_t total;    ///< steps; 0 if unknown
+  std::int64_t done;     ///< steps of the pass: at its beginning those before a resume
+  std::int64_t total;    ///< micro-batches, or in step mode updates; 0 if unknown
   const Result& result;  ///< at the end: the averages
 };
 
@@ -70,14 +70,16 @@ struct StepEvent : Event {
   std::int64_t samples;
   std::int64_t tokens;  ///< without padding; 0 if the batch does not count them
   bool closes;          ///< all accumulation windows end with this micro-batch
-  bool updated;         ///< an optimizer changed its parameters
+  bool updated;         ///< an optimizer ran; on a device it may have skipped non-finite gradients
   std::chrono::steady_clock::time_point time;
 };
 
-/// Before an update of one model: its gradients are complete and summed over the ranks, but not divided or clipped.
+/// Before an update of one model, which a check may still skip: its gradients are complete and summed over the ranks,
+/// but not divided or clipped.
 struct GradientsEvent : Event {
   const std::string& model;  ///< of one of several models; empty for `model`
-  /// The gradient of the loss is a parameter's gradient divided by `divisor` and, if defined, by `loss_scale`.
+  /// The gradient of the loss is a parameter's gradient divided by `divisor` and, if defined, by `loss_scale`. 0 if no
+  /// target of the window counts; then no update follows.
   double divisor;
   const at::Tensor& loss_scale;  ///< scalar on the device
   /// The model's parameters by name; of a sharded model this rank's rows, which hold the gradients.
@@ -118,7 +120,8 @@ struct ExceptionEvent : Event {
 /// Base class of callbacks. Derive, mark overrides with `override` (so that a misspelt name does not compile), and call
 /// `runner.add(...)`. The training thread calls the functions on every rank: first the library's callbacks (records,
 /// console, early stopping), then the program's in the order of add(). Do not step the optimizer, zero gradients or
-/// change counters. An exception ends the run; its message names the callback and the function.
+/// change counters. An exception ends the run as an Error that names the callback and the function; Stopped passes
+/// unchanged.
 class Callback {
  public:
   virtual ~Callback();
@@ -128,7 +131,8 @@ class Callback {
 
   // Called on every rank; on_save on ranks that write.
 
-  /// Once per train() or first train_on_batch(), except for a finished run.
+  /// Once per train(), and before the first batch of train_on_batch(), unless is_finished(); in train() also if no
+  /// epoch or step is left.
   virtual void on_run_begin(const RunEvent&) {}
   /// Once, when training has ended without a stop or an error and all files are on disk.
   virtual void on_run_end(const RunEvent&) {}
@@ -144,8 +148,8 @@ class Callback {
   virtual void on_train_end(const SplitEvent&) {}
   /// After each training micro-batch, before its log line and save. Overriding it costs one call per step.
   virtual void on_step(const StepEvent&) {}
-  /// Before each update; before the first, `global_step` is 0. Overriding it costs one call per update. Do not change
-  /// gradients here, but in an override of optimizer_step().
+  /// At the end of each window, before its update; before the first, `global_step` is 0. Overriding it costs one call
+  /// per update. Do not change gradients here, but in an override of optimizer_step().
   virtual void on_gradients(const GradientsEvent&) {}
   /// At each `log_interval` of training, about every 5 s of an evaluation, and at the end of each pass.
   virtual void on_log(const LogEvent&) {}
@@ -159,7 +163,8 @@ class Callback {
   virtual void on_restore(const RestoreEvent&) {}
   /// Before Stopped is thrown.
   virtual void on_stop(const StopEvent&) {}
-  /// Before train() or train_on_batch() rethrows an exception, except Stopped and the errors of lost processes.
+  /// Before train(), train_on_batch() or finish_training() rethrows a std::exception after on_run_begin, except Stopped
+  /// and DistributedError.
   virtual void on_exception(const ExceptionEvent&) {}
 
   /// Saved in each checkpoint under name() unless null, the default. Called when a checkpoint is built.

@@ -46,7 +46,7 @@ DeepSpeedScheduleOptions read_deepspeed_schedule(const ConfigTree& section, std:
 /// 0.99; without betas it leaves momentum unchanged. The state is that of torch.optim.lr_scheduler.
 class DeepSpeedSchedule final : public optim::Scheduler {
  public:
-  /// @throws ConfigError for a list whose length is not the number of the optimizer's groups
+  /// @throws ConfigError for a list of neither one value nor one for each group of the optimizer
   DeepSpeedSchedule(optim::Optimizer& optimizer, DeepSpeedScheduleOptions options);
 
   std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;

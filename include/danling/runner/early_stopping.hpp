@@ -9,10 +9,10 @@
 
 namespace danling::inline v0 {
 
-/// Ends training after `patience` consecutive rows of the results without improvement. A score improves when it beats
-/// the last improved one by more than `min_delta`; an equal or non-finite score does not. The runner adds this callback
-/// with `patience` and `min_delta` of the config. The best checkpoint is independent of it: it holds the best score,
-/// however small the improvement.
+/// Ends training after `patience` consecutive results with a score and without improvement. A score improves when it
+/// beats the last improved one by more than `min_delta`; an equal or non-finite score does not. The runner adds this
+/// callback with `patience` and `min_delta` of the config. The best checkpoint is independent of it: it holds the best
+/// score, however small the improvement.
 class EarlyStopping : public Callback {
  public:
   explicit EarlyStopping(double patience = std::numeric_limits<double>::infinity(), double min_delta = 0.0)
@@ -22,7 +22,7 @@ class EarlyStopping : public Callback {
   void on_run_begin(const RunEvent& event) override;
   void on_result(const ResultEvent& event) override;
 
-  /// Rows with a score since the last improvement.
+  /// Results with a score since the last improvement.
   std::int64_t rounds_without_best() const { return rounds_without_best_; }
   void set_rounds_without_best(std::int64_t rounds) { rounds_without_best_ = rounds; }
   /// True when this number has reached `patience`.

@@ -44,7 +44,8 @@ class RunnerIdentity {
   const std::string& timestamp() const { return timestamp_; }
 
   /// The seed of the run: configured, or generated and then restored with the run. In the constructor all ranks seed
-  /// their generators with it; in init_distributed each rank adds its number.
+  /// their generators with it, unless it is generated: then each rank has one of its own until init_distributed, where
+  /// all take that of rank 0. There each rank adds its number.
   std::uint64_t seed() const { return seed_; }
 
   /// The processes of the run and their collectives.
@@ -57,7 +58,8 @@ class RunnerIdentity {
   bool distributed() const { return world_size() > 1; }
   bool is_main_process() const { return rank() == 0; }
   bool is_local_main_process() const { return local_rank() == 0; }
-  /// Device of the model. `auto` and `cuda`: the GPU of the local rank. It becomes current in the constructing thread.
+  /// Device of the model. `cuda`: the GPU of the local rank; `auto`: the same, or the CPU without a GPU. It becomes
+  /// current in the constructing thread.
   at::Device device() const { return device_; }
 
  protected:

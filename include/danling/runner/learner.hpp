@@ -40,14 +40,14 @@ struct Learner {
   std::shared_ptr<optim::GradScaler> scaler = {};
 
   // Written by the loops.
-  std::int64_t begun_in = -1;  ///< number of the last training step whose micro-batch the window has counted
+  std::int64_t begun_in = -1;  ///< number of the training step whose micro-batch the window counted last
   WindowPlace place = {};
   std::int64_t backwards = 0;       ///< calls of backward() in this micro-batch
   std::int64_t calls_before = 0;    ///< calls of the optimizer when one of the first micro-batches began
   std::int64_t schedule_count = 0;  ///< steps of the scheduler, by the runner
-  /// Until a window has kept the gradients of one micro-batch for the next.
+  /// True until a window has kept a gradient from one micro-batch to the next.
   bool checks_window = true, has_window_gradient = false;
-  std::optional<double> gradients_after = {};  ///< backward() in one of the first micro-batches: their checksum
+  std::optional<double> gradients_after = {};  ///< checksum after backward(), in the first micro-batches
   at::Tensor seed = {};  ///< gradient that backward starts from: the weight of the micro-batch times the loss scale
   double seed_weight = 0.0;
   at::Tensor seed_scale = {};

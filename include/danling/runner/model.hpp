@@ -93,6 +93,8 @@ std::unique_ptr<ModelConcept> wrap_script(const torch::jit::Module& module);
 
 /// @throws StateError that names the input or output type that does not fit
 [[noreturn]] void fail_forward(const TypedCall& model, const std::type_info& input, const std::type_info& output);
+/// @throws StateError that names the type that `as` expected and that of the model, which may be null
+[[noreturn]] void fail_as(const std::type_info& type, const ModelConcept* model);
 [[noreturn]] void fail_script_input(const std::type_info& input);
 [[noreturn]] void fail_script_output(const State& given, const std::type_info& expected);
 
@@ -208,8 +210,9 @@ class ModelHandle {
     } else if constexpr (detail::NnModule<T>) {
       return *shared<T>();
     } else {
-      danling::detail::check<StateError>(concept_ != nullptr && concept_->type() == typeid(T), "runner.model",
-                                         "expected the type that was assigned, got another");
+      if (concept_ == nullptr || concept_->type() != typeid(T)) {
+        detail::fail_as(typeid(T), concept_.get());
+      }
       return *static_cast<T*>(concept_->get());
     }
   }
@@ -233,7 +236,7 @@ class ModelHandle {
   /// Adds low-rank adapters to linear layers of a torch::nn module. Freezes all other parameters, except those that the
   /// options name. named_parameters() and state_dict() then include the adapters, as `fc.lora_A.weight`. Loading
   /// weights without adapters sets the adapters to zero. Without a runner, call `lora()->update()` after each update.
-  /// @throws ConfigError for options that match no layer; messages name `section`
+  /// @throws ConfigError for options that match no layer, StateError for a model with adapters; messages name `section`
   void add_lora(const nn::LoraOptions& options, const std::string& section = "lora");
   /// The adapters, or null.
   const std::shared_ptr<nn::LoraAdapters>& lora() const { return lora_; }
@@ -324,8 +327,9 @@ class ModelHandle {
     if constexpr (detail::NnModule<Impl>) {
       found = std::dynamic_pointer_cast<Impl>(module_);
     }
-    danling::detail::check<StateError>(found != nullptr, "runner.model", "expected a ", typeid(Impl).name(), ", got ",
-                                       type_ == nullptr ? "no torch::nn module" : type_->name());
+    if (found == nullptr) {
+      detail::fail_as(typeid(Impl), concept_.get());
+    }
     return found;
   }
 

@@ -99,7 +99,7 @@ struct FtConfig {
   std::int64_t replica_id = 0;           ///< number of this process, if no launcher sets it
   std::int64_t group_size = 1;           ///< processes that start together, if no launcher sets it
   std::int64_t min_replica_size = 1;     ///< with fewer processes, training waits for others
-  std::optional<std::string> directory;  ///< rendezvous, in `<name>-<config id>`; unset: `.ft` in workspace_root
+  std::optional<std::string> directory;  ///< of the rendezvous; unset: `.ft` in workspace_root
   std::int64_t snapshot_interval = 1;    ///< maximum number of updates to repeat after a failure
   void fields(Fields& f);
 };

@@ -46,7 +46,7 @@ int run(int argc, char** argv) {
 }
 
 /// Calls `work` instead of training and testing: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`. Prints the table
-/// if `work` trained.
+/// if `work` trained. `summary`, `find_lr.enabled` and `find_batch_size.enabled` run their tool in place of `work`.
 template <class R, std::derived_from<RunnerConfig> C, std::invocable<R&> Work>
   requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv, Work work) {

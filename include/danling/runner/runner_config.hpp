@@ -134,6 +134,8 @@ struct DataloaderOverrides : Section {
   void fields(Fields& f) override;
 };
 
+using DataloaderOptions [[deprecated("use DataloaderOverrides")]] = DataloaderOverrides;
+
 /// `dataloader`, with overrides by split: `dataloader.train.shuffle: false`.
 struct DataloaderConfig : DataloaderOverrides {
   std::map<std::string, DataloaderOverrides> splits;

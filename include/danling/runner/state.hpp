@@ -36,7 +36,7 @@ struct RunnerRNGState {
   /// Reads the states of the generators. Does not wait for the device.
   void capture();
   /// Restores the generators.
-  /// @throws StateError when the snapshot has another number of CUDA devices than the process
+  /// @throws StateError when snapshot and process have different numbers of CUDA devices, neither of which is 0
   void restore() const;
 
   State state_dict() const;

@@ -7,8 +7,8 @@
 
 namespace danling::inline v0 {
 
-/// The loops throw it after a requested stop or at the time limit, once the run is saved. `dl::run` then returns 128 +
-/// signal, or exit_time_limit.
+/// The loops throw it after a requested stop or at the time limit; training is saved first. `dl::run` then returns 128
+/// + signal, or exit_time_limit.
 class Stopped : public Error {
  public:
   Stopped(int signal, const std::string& message) : Error(message), signal_(signal) {}

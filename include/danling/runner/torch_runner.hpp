@@ -68,19 +68,21 @@ class BasicTorchRunner : public TorchRunnerBase {
   /// each passes its part of every global batch; a rank with fewer calls finish_training(), which joins the updates of
   /// the others.
   /// @param last  closes the accumulation window with this batch
-  /// @throws Stopped after a requested stop is saved; ConfigError with `epochs`; StateError inside a step
+  /// Later batches than the last step train nothing; `done` is then true. @throws Stopped after a requested stop is
+  /// saved; ConfigError with `epochs`, and for another split before finish_training(); StateError inside a step or an
+  /// evaluation
   BatchReport train_on_batch(B batch, const std::string& split = "train", bool last = false) {
     const std::int64_t samples = data::batch_size(batch);
     return train_on_batch_impl(data::BatchRef(batch), samples, split, last);
   }
   /// Evaluates one batch; averages cover all batches since the last finish_evaluation(). With several ranks, each
-  /// passes its part, and all evaluate at the same updates.
+  /// passes its part, and all ranks evaluate after the same update.
   BatchReport evaluate_on_batch(B batch, const std::string& split = "val") {
     const std::int64_t samples = data::batch_size(batch);
     return evaluate_on_batch_impl(data::BatchRef(batch), samples, split);
   }
-  /// Returns the prediction of infer_step for one batch, in which a last dimension of 1 of a tensor is removed. Changes
-  /// no state, also inside a training pass.
+  /// Returns the prediction of infer_step for one batch, in which a last dimension of 1 of a tensor is removed. Inside
+  /// a training pass it restores generators and modes; elsewhere the models stay in evaluation mode.
   P infer_on_batch(B batch) {
     std::optional<P> out;
     infer_on_batch_impl([&] { run_infer_step(data::BatchRef(batch), &out); });
@@ -88,8 +90,8 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   /// Predictions of a split in the order of its loader: tensors joined to [N, ...], without a last dimension of 1,
-  /// other types one per batch; on the CPU, if the type moves between devices. A split that also trains is read as in
-  /// `evaluate`.
+  /// other types one per batch; on the CPU, if the type moves between devices. With several ranks: those of this rank's
+  /// share. A split that also trains is read as in `evaluate`.
   /// @param steps  maximum number of batches. @throws ConfigError when the split has no length and `steps` is not given
   std::conditional_t<std::same_as<P, at::Tensor>, at::Tensor, std::vector<P>> infer(
       std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
@@ -143,8 +145,8 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   /// One batch of evaluation, under inference mode (a TorchScript model: under no_grad). Called when: an evaluation
-  /// loop has a batch, on every rank. Do not call backward, step or save. @return prediction and, if there is a
-  /// criterion, the loss
+  /// loop, evaluate_on_batch() or summarize() has a batch, on every rank. Do not call backward, step or save. @return
+  /// prediction and, if there is a criterion, the loss
   virtual StepOutput evaluate_step(B& batch) {
     move_to_device(batch);
     StepOutput output = [&]() -> StepOutput {

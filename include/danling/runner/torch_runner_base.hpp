@@ -92,7 +92,8 @@ class TorchRunnerBase : public BaseRunner {
   /// Averages of the split in progress: "loss" and "lr", which only the runner updates, and any that your steps update.
   AverageMeters meters;
 
-  // ---- drivers ------------------------------------------------------------------------------------------------------
+  // ---- drivers: all ranks call them, with the same arguments
+  // ---------------------------------------------------------
 
   /// Trains to the boundary of the config (`epochs` or `steps`), with evaluations and saves in between.
   /// @param train_splits, evaluate_splits  names; empty: those of the config or of the data
@@ -102,7 +103,8 @@ class TorchRunnerBase : public BaseRunner {
 
   /// Evaluates whole splits and logs the results; changes no training state. A split that also trains is read in the
   /// order of its epoch 0, without the records that `drop_last` excludes from training; it keeps its position.
-  /// @throws StateError on several processes for a split that trains with `in_order: false`
+  /// @throws ConfigError for an unknown split or none, Stopped after a stop request, StateError during another
+  /// evaluation, and on several processes for a split that trains with `in_order: false`
   Result evaluate(const std::vector<std::string>& splits = {});
   Result evaluate_epoch(std::string_view split);  ///< evaluate() for one split, without the log line of all results
   /// Evaluates the first `steps` batches of each rank; by default a twentieth of the run's updates, at most the split.
@@ -111,8 +113,7 @@ class TorchRunnerBase : public BaseRunner {
   /// Evaluates `test_splits()` with the weights that `test_with` selects, then restores the weights of the model. The
   /// results never select the best checkpoint.
   Result test();
-  /// Result of the last test().
-  const Result& test_result() const { return test_result_; }
+  const Result& test_result() const { return test_result_; }  ///< of the last test()
   /// Origin of the weights of test_result(): `epoch 30 (last)`.
   const std::string& tested_weights() const { return tested_weights_; }
   /// Origin of the weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
@@ -120,13 +121,12 @@ class TorchRunnerBase : public BaseRunner {
   std::string evaluated_average() const override;
   /// Counts of this process's steps with `compile.enable`; all 0 without it.
   CompileReport compile_report() const;
-  /// True after a call of train().
-  bool has_trained() const { return has_trained_; }
+  bool has_trained() const { return has_trained_; }  ///< after train() or train_on_batch(), even if they threw
 
   /// Trains with a growing learning rate and reports the losses with a suggestion (runner/finders.hpp). Then restores
   /// all state, also after an exception; writes no checkpoint or log file. Call it before or after train(), on all
   /// ranks. Waits for the device at each update.
-  /// @throws StateError inside training, Stopped after a signal
+  /// @throws ConfigError without a training split, NonFiniteError, StateError inside training, Stopped after a signal
   LearningRateReport find_lr(const FindLrOptions& options);
   LearningRateReport find_lr();  ///< with `find_lr` of the config
   /// Trains with growing batches of the training splits until memory runs out: doubles the size, then bisects. Restores
@@ -158,8 +158,8 @@ class TorchRunnerBase : public BaseRunner {
   const ResultHistory& finish_training();
 
   /// The layers of all models with their parameters, and output shapes, memory and FLOPs of a forward pass: runs
-  /// evaluate_step on the first batch of `split`, by default of the first training split. Changes only the position of
-  /// the split's loader. `--summary` of `run` prints it.
+  /// evaluate_step on the first batch of `split`, by default of the first training split, which keeps its position.
+  /// Not during training: it resets meters and leaves models in evaluation mode. `--summary` of `run` prints it.
   nn::ModelSummary summarize(std::string_view split = {});
 
   /// Parameters for the optimizer, with their names. Override it to freeze or add parameters. Called when:
@@ -199,9 +199,9 @@ class TorchRunnerBase : public BaseRunner {
 
   /// One update: divides by the window's weights, clips, skips non-finite gradients if configured, steps optimizer and
   /// scheduler. Called when: step() reaches the end of a window. Waits for the device once with `on_nonfinite` stop or
-  /// rollback, or `spike.action`; otherwise never: the counters then include updates that a device skips until the next
-  /// log line or save corrects them. An override divides the gradients by `grad_divisor()`: they are sums over the
-  /// window, weighted by samples (the divisor has the same units). With a loss scale it also divides by
+  /// rollback, or `spike.action`, and in optimizers such as LBFGS; else the counters include updates that a device
+  /// skips until the next log line or save corrects them. An override divides the gradients by `grad_divisor()`: they
+  /// are sums over the window, weighted by samples, as is the divisor. With a loss scale it also divides by
   /// `learner().scaler->factor()` and calls the scaler's `update`. Do not count updates, zero gradients or save here.
   /// @return true if the parameters were updated; only then is the update counted
   virtual bool optimizer_step();

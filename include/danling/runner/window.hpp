@@ -76,7 +76,7 @@ class AccumulationWindow {
   }
 
   /// The gradient that the current micro-batch's backward pass starts from: its normalizer, in units of a power of two
-  /// near the window's first one, since 70,000 exceeds float16. 0 excludes the micro-batch.
+  /// near the window's first one, so that a weight such as 70,000 fits into float16. 0 excludes the micro-batch.
   double weight() const { return weight_; }
   /// Called when the gradient's dtype cannot represent `weight()`: replaces it by `weight`, in the divisor too.
   void round_weight(double weight) {

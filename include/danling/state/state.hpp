@@ -37,11 +37,12 @@ concept CheckpointableIterator = Checkpointable<T> &&(
 /// bits are equal. Copies tensors on a device to the host. Waits for the device.
 bool bitwise_equal(const State& a, const State& b);
 
-/// Returns the path and the two values of the first difference, or an empty string if the states are identical.
+/// Describes the first difference by its path and both values, tensors by dtype, shape and first different element;
+/// returns an empty string if the states are equal. Copies tensors on a device to the host. Waits for the device.
 std::string first_difference(const State& a, const State& b);
 
-/// Returns a deep copy with every tensor cloned, on its device or on `device`. Views of one storage become separate
-/// tensors.
+/// Returns a deep copy with every tensor cloned and detached, on its device or on `device`. Waits for a device when it
+/// copies to the host. Views of one storage become separate tensors.
 State clone(const State& state, std::optional<at::Device> device = std::nullopt);
 
 }  // namespace danling::inline v0

@@ -45,7 +45,7 @@ class Console {
   bool live() const { return live_; }
   /// True if `stream` is a terminal that supports control sequences, and NO_COLOR is unset or empty.
   bool color(Stream stream) const { return stream == Stream::out ? out_color_ : error_color_; }
-  /// The current columns of the terminal; if unknown COLUMNS, else 80.
+  /// Columns of the terminal; if unknown, the variable COLUMNS, else 80.
   int width() const { return size().columns; }
 
   /// Writes `text` and a line feed. Clears the live lines before and redraws them below.

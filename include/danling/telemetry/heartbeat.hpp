@@ -19,7 +19,8 @@ struct HeartbeatOptions {
   std::string id = {}, name = {};  ///< id and name of the run
   std::int64_t rank = 0, local_rank = 0, world_size = 1, restart_count = 0;
   std::optional<std::int64_t> steps = {}, epochs = {};  ///< planned totals, from which `progress` is computed
-  /// Called once for each distinct write error, in the heartbeat's thread; the default writes to stderr.
+  /// Called in the heartbeat's thread when a write fails with another error than the last one; the default writes to
+  /// stderr. Must not call the heartbeat, which would deadlock.
   std::function<void(std::string_view message)> warn = {};
 };
 

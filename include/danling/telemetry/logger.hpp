@@ -43,7 +43,8 @@ using LogSink = std::function<void(LogLevel level, std::string_view text)>;
 /// write error (a full disk) on the console and continues. Thread-safe.
 class Logger {
  public:
-  /// @throws Error if the file cannot be opened, ConfigError for a wrong pattern
+  /// @throws Error if the file cannot be opened, ConfigError for a wrong pattern, and for a `max_file_size` without
+  /// `max_files`
   explicit Logger(LoggerOptions options = {}, ConsoleOptions console = {});
   ~Logger();
   Logger(const Logger&) = delete;
@@ -61,7 +62,7 @@ class Logger {
     std::int64_t count = 0;
     std::string first = {};
   };
-  /// The warnings so far, also those that the level or the console leaves out.
+  /// The warnings so far, also those that the level or the console leaves out, without those of log_to_file().
   Warnings warnings() const;
 
   /// Writes a line of progress, whose numbers live lines also show: to the file, and to the console unless live().

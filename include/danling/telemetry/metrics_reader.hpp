@@ -84,8 +84,8 @@ class MetricsReader {
   MetricsReader& operator=(MetricsReader&&) noexcept;
 
   /// Reads the lines that were appended since the last call, or the whole file again if it was truncated (as by a
-  /// resume) or replaced. Returns true if the curves changed. A file that does not exist has no curves.
-  /// @throws Error if the file cannot be read
+  /// resume) or replaced. Returns true if lines were read or discarded. A file that does not exist has no curves.
+  /// @throws Error if the file cannot be read; the curves may then be empty, and the next call reads the whole file
   bool update();
 
   /// The curves in the order of their first occurrence.

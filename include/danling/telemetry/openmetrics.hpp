@@ -23,7 +23,7 @@ struct OpenMetricsOptions {
 };
 
 /// Exports the latest values as gauges: `danling_loss{run="…",split="train",mode="train"} 0.25`; values of log
-/// boundaries within a pass have `split="train_step"`. In a name that Prometheus does not accept, `_` replaces the
+/// boundaries within a pass have `split="<split>_step"`. In a name that Prometheus does not accept, `_` replaces the
 /// invalid characters, and the label `metric` has the original name. Steps, lines and set_total() are counters:
 /// `danling_run_steps_total`. The server responds in the older text format unless the client accepts OpenMetrics.
 /// Tested with prometheus_client 0.26.0.

@@ -27,7 +27,7 @@ class SinkItem {
   SinkItem& operator=(const SinkItem&) = delete;
 
   bool is_final() const { return final_; }
-  /// Memory until the record is built; 0 if it was given.
+  /// Memory until the record is built, at least 1024; 0 if it was given.
   std::size_t bytes() const { return bytes_; }
   /// Builds the record in the first call. Thread-safe. @throws the exception of the function, in each call
   const SinkRecord& record() const;
@@ -41,8 +41,9 @@ class SinkItem {
 };
 
 struct SinkThreadOptions {
-  /// Maximum number of queued records; a further record is dropped unless it is final. Records that are built later
-  /// have the separate limit `capacity_bytes`, so that tensors do not displace numbers.
+  /// Maximum number of queued records that may be dropped; further ones are. Final records are not limited. Records
+  /// that are built later have the separate limit `capacity_bytes`, so that tensors do not displace numbers; one may
+  /// exceed it.
   std::size_t capacity = 4096;
   std::size_t capacity_bytes = std::size_t{256} << 20U;
   /// Wait between attempts while the sink fails.

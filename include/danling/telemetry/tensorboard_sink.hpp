@@ -19,9 +19,10 @@ class AppendFile;
 /// lines after the resumed position. Does not change files of other writers.
 ///
 /// The step of every tag is the global step:
-/// - `<split>/<name>`: averages of a pass; `train_step/<name>`: the last batch at a log boundary of training. (DanLing
-///   writes both to the first tag, so its curves jump between the two, and uses the epoch as the step of averages.)
-/// - `telemetry/<split>/…` and `telemetry/train_step/…`: times, rates and memory.
+/// - `<split>/<name>`: averages of a pass; `<split>_step/<name>`: the last batch at a log boundary of training;
+///   `<split>_evaluate/<name>`: averages of an evaluation of a training split. (DanLing writes both to the first tag,
+///   so its curves jump between the two, and uses the epoch as the step of averages.)
+/// - `telemetry/<split>/…` and `telemetry/<split>_step/…`: times, rates and memory.
 /// - `results/<split>/<name>`: the numbers of the best row, once, at the end of the run. The HPARAMS tab lists all
 ///   scalars in the order of their tags and shows the first.
 /// - `config`, `error`: texts. Histograms, texts and images use their names as tags. `nonfinite/<histogram>` is the

@@ -94,7 +94,7 @@ struct BatchSize {
 }  // namespace detail
 
 /// Returns the number of samples in a batch.
-/// @throws DataError when a container has tensors, but all are undefined or scalars.
+/// @throws DataError if no tensor in the batch has a dimension.
 inline constexpr detail::BatchSize batch_size{};
 
 }  // namespace danling::inline v0

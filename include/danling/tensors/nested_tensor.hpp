@@ -42,7 +42,8 @@ struct NestedTensorOptions {
   /// Dtype and device of the values; by default the common dtype of the elements, and their device.
   std::optional<at::ScalarType> dtype = std::nullopt;
   std::optional<at::Device> device = std::nullopt;
-  /// By default true if any element requires gradients.
+  /// By default elements that require gradients receive those of the result. If set, also to true, the result is a
+  /// leaf, whose gradients do not reach the elements.
   std::optional<bool> requires_grad = std::nullopt;
   bool pin_memory = false;
   /// True: sizes are (batch, length, ...). False: (length, batch, ...), as sequence-first modules expect.
@@ -69,7 +70,8 @@ class NestedTensor : public at::Tensor {
   NestedTensor() : NestedTensor(std::vector<at::Tensor>()) {}
   /// Copies elements of equal rank and device. The dimensions whose sizes differ are ragged, or dimension 0 if none
   /// differ.
-  /// @throws DataError for elements of different ranks or devices
+  /// @throws DataError for different ranks, undefined or nested elements, and, unless `options.device` is set,
+  /// different devices
   explicit NestedTensor(const std::vector<at::Tensor>& elements, const NestedTensorOptions& options = {});
   /// `NestedTensor({a, b})`. `NestedTensor({a})` is a batch of one element, but `NestedTensor({nested})` with one
   /// nested tensor is a handle to it.
@@ -109,11 +111,13 @@ class NestedTensor : public at::Tensor {
                                         const NestedTensorOptions& options = {});
   /// Packs the valid positions of a padded tensor; `options.mask_value` marks padding in `mask`. A one-dimensional mask
   /// selects elements. Waits for the device, since the sizes depend on the mask.
-  /// @throws DataError when the mask's shape does not fit, or valid positions do not come first
+  /// @throws DataError when the mask's shape does not fit, valid positions do not come first, or the mask is not
+  /// boolean (with several dimensions also: or integral)
   static NestedTensor from_tensor_mask(const at::Tensor& padded, const at::Tensor& mask,
                                        const NestedTensorOptions& options = {});
-  /// Packs a padded tensor of this tensor's sizes with this tensor's lengths. Without `strict`, larger sizes are cut,
-  /// and smaller sizes shorten the elements. If `tensor` is nested already, returns a copy with its own lengths.
+  /// Packs a padded tensor of this tensor's sizes with this tensor's lengths, on this tensor's device. Without
+  /// `strict`, larger sizes are cut, and smaller sizes shorten the elements. If `tensor` is nested already, returns a
+  /// copy with its own lengths.
   /// @throws DataError for another batch size, and for other sizes if `strict`
   NestedTensor nested_like(const at::Tensor& tensor, bool strict = true) const;
 

@@ -12,7 +12,8 @@ namespace danling::inline v0 {
 
 /// Replaces the file at `path` by `text` atomically: a reader sees the old or the new content, also after a crash.
 /// Writes a temporary file in the same directory and waits until file and rename are on disk.
-/// @throws Error with the path and the system's reason; the old content remains and the temporary file is removed
+/// @throws Error with the path and the system's reason; the temporary file is removed, and the old content remains
+/// unless only the last sync of the directory failed
 void write_atomic(const std::filesystem::path& path, std::string_view text);
 
 /// Creates a directory and its missing parents and returns its path. @throws Error with the system's reason
@@ -23,7 +24,8 @@ struct DiskUsage {
   std::int64_t files = 0;
   std::uint64_t bytes = 0;
 };
-/// Measures the files below `directory`; omits files that another process removes during the call.
+/// Measures the files below `directory`; omits files that another process removes during the call. Ignores errors: 0
+/// for a missing directory, a part where one cannot be read.
 DiskUsage disk_usage(const std::filesystem::path& directory);
 
 /// Reads a small file. @throws Error with the path and the system's reason

@@ -29,7 +29,7 @@ struct ReadResult {
   const T* operator->() const { return &*value; }
 };
 
-/// The content of summary.json. Entries that the file lacks are empty.
+/// The content of summary.json. Entries that the file lacks are empty; a missing status is "unknown".
 struct StoredSummary {
   RunSummary run;
   std::string name;
@@ -120,9 +120,10 @@ class RunDirectory {
 
   /// The folder of the checkpoints, by the config.
   std::filesystem::path checkpoint_dir() const;
-  /// The complete files in `checkpoint_dir()`, sorted by name; opens no file.
+  /// The complete `.pth` and `.safetensors` files in `checkpoint_dir()`, sorted by name, without the directories of
+  /// sharded checkpoints; opens no file.
   std::vector<CheckpointEntry> checkpoints() const;
-  /// The names of earlier attempts, oldest first.
+  /// The names of earlier attempts, sorted.
   std::vector<std::string> attempts() const;
   /// The newest log file of the first rank, as it is written now: without those of other ranks and rotated ones.
   std::optional<std::filesystem::path> log_file() const;
@@ -146,8 +147,8 @@ class RunLock {
   int file_ = -1;
 };
 
-/// Returns "running", the status in the summary ("finished", "stopped", "crashed"), or "dead" if the latest attempt
-/// ended without a summary. All arguments are of the same run.
+/// Returns "running", the status in the summary ("finished", "stopped", "crashed", "unknown"), or "dead" if the latest
+/// attempt ended without a summary. All arguments are of the same run.
 std::string run_status(const LockInfo& lock, const ReadResult<StoredSummary>& summary,
                        const ReadResult<MetricsPosition>& last_line);
 
@@ -164,8 +165,8 @@ ConfigTree find_config_value(std::string_view config_text, std::string_view key)
 /// Returns true if `dir` is the directory of a run: it contains a lock or metadata that a run wrote.
 bool is_run_directory(const std::filesystem::path& dir);
 
-/// Returns the directories of runs: `root` itself, or its subdirectories of the first and second level; sorted by path.
-/// Reads no file. @throws Error if `root` is not a readable directory
+/// Returns the directories of runs: `root` itself, or its subdirectories of the first and second level, without hidden
+/// ones; sorted by path. Reads no file. @throws Error if `root` is not a readable directory
 std::vector<std::filesystem::path> list_runs(const std::filesystem::path& root);
 
 /// Parses a timestamp of make_timestamp in local time; returns nullopt for any other text.

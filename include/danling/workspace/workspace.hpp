@@ -77,7 +77,7 @@ class Workspace {
   Workspace& operator=(Workspace&&) noexcept;
 
   const WorkspaceOptions& options() const { return options_; }
-  /// `<code id>-<config id>`: the same for every attempt.
+  /// `<code id>-<config id>`, or `<config id>` if the code is unknown; the same for every attempt.
   const std::string& id() const { return id_; }
   const std::string& timestamp() const { return options_.timestamp; }
   const std::filesystem::path& dir() const { return dir_; }
@@ -139,9 +139,9 @@ struct FoundRun {
   std::string code_id;
 };
 
-/// Finds the runs of a config, or of any if `config_id` is empty, under every code identity, the most recently started
-/// first. Compares start times in the
-/// metadata, since times of directories change in copies. auto_resume uses it to continue a run after the code changed.
+/// Finds the runs of a config (of any, if `config_id` is empty) under every code identity, the latest start first.
+/// Start times come from the metadata, since times of directories change in copies. auto_resume calls it to continue a
+/// run after a change of code.
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options);
 
 }  // namespace danling::inline v0

@@ -54,7 +54,7 @@ struct IdxDatasetOptions {
 
 /// Reads a pair of IDX files, gzipped or not, into memory: `images` [N, ...] as stored, `labels` [N, ...] with integers
 /// as int64; no target if `labels` is empty.
-/// @throws DataError as mnist.
+/// @throws DataError as mnist; ConfigError for `num_classes` without labels.
 std::shared_ptr<TensorDataset> idx_dataset(const std::filesystem::path& images,
                                            const std::filesystem::path& labels = {},
                                            const IdxDatasetOptions& options = {});

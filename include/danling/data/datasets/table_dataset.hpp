@@ -50,7 +50,7 @@ struct TableDatasetOptions {
 Categories categories_of(const formats::Table& table, const std::string& column);
 
 /// Returns the index of each row's value in `categories`.
-/// @throws DataError with row, column and text when a value is missing there.
+/// @throws DataError with row, column and text when a value is missing there; ConfigError for a repeated category.
 std::vector<std::int64_t> category_indices(const formats::Table& table, const std::string& column,
                                            const Categories& categories);
 

@@ -79,7 +79,8 @@ struct TarRecordsOptions {
 class TarRecords {
  public:
   /// Shards are paths or patterns: `{000..099}` counts, with a fixed number of digits, and `{a,b}` lists.
-  /// @throws DataError without shards or when some do not exist, ConfigError for an invalid pattern
+  /// @throws DataError without shards or when some do not exist, ConfigError for an invalid pattern or a negative
+  /// `shuffle_buffer`
   explicit TarRecords(const std::vector<std::string>& shards, TarRecordsOptions options = {});
 
   std::optional<TarRecord> next() { return take(/*prefetch=*/true); }

@@ -27,7 +27,7 @@ struct TarShardsOptions {
   /// Members for `extra`; by default all others. Only listed members are read. Names with dots (`seg.png`) become
   /// nested maps.
   std::optional<std::vector<std::string>> extra = {};
-  /// Decoding, resizing and cropping of an input image; other images are only decoded.
+  /// Decoding, resizing and cropping of an input image; other images are decoded with the channels of their file.
   ImageOptions image = {};
 };
 
