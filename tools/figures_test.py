@@ -6,6 +6,7 @@ added times, and the lowest and highest times of checkpoints.
 """
 
 import json
+import math
 import re
 import unittest
 from pathlib import Path
@@ -66,6 +67,22 @@ def overhead():
         "Lightning Fabric", "TorchTNT TrainUnit", "TorchTNT AutoUnit", "Ignite", "Accelerate", "DanLing (Python)"
     )
     yield README, "Composer | the same | {:.1f}, {:.1f}, {:.1f} times |", peers("HF Trainer", "Lightning", "Composer")
+
+
+def steps():
+    of = Results("steps")
+
+    def row(text, added, case, kind):
+        names = [f"{kind} {part} the {loop} loop" for loop in ("bare", "tuned") for part in ("of", "that the runner adds to")]
+        form = " | ".join(["{:,.0f}", added] * 2)
+        return BENCH, f"| {kind}, {text} | {form} |", [of[f"{case}: {name}"] for name in names]
+
+    everything = "accuracy each step; console and `metrics.jsonl` every 50"
+    yield row("no metrics, no logs, SGD", "{:,.0f}", "nothing on, SGD", "instructions")
+    yield row("no metrics, no logs, AdamW", "{:,.0f}", "nothing on, AdamW", "instructions")
+    yield row(everything, "{:,.0f}", "everything, AdamW", "instructions")
+    yield row("no metrics, no logs", "{:.0f}", "nothing on, AdamW", "allocations")
+    yield row(everything, "{:.1f}", "everything, AdamW", "allocations")
 
 
 def processes():
@@ -140,6 +157,7 @@ def data():
     peers = ("pyarrow.csv.read_csv", "pandas.read_csv (1 thread)")
     quoted = [of[csv.format("with texts, some in quotes") + peer] for peer in peers]
     numbers = [of[csv.format("of numbers") + peer] for peer in peers]
+    yield README, "a CSV file of numbers | {:.2f} times the time", [1 / numbers[1]]
     yield (
         BENCH,
         "is read {:.1f} times as fast as by pyarrow and {:.1f} times as fast as by pandas; CSV "
@@ -193,7 +211,7 @@ def metrics():
         "perplexity of 256 words of 32000, bf16", 1e6, "danling (C++)", "torchmetrics"
     )
     memory = max(of[f"memory of GlobalMetrics to that of its data, batches of {rows}"] for rows in (64, 1024))
-    yield BENCH, "uses at most {:.2f} times the bytes", [memory]
+    yield BENCH, "uses at most {:.2f} times the bytes", [math.ceil(100 * memory) / 100]
 
 
 def checkpoint():
@@ -201,6 +219,8 @@ def checkpoint():
     save, load = "save: danling::save_file to ", "load: danling::load_file, verified to "
     torch_save, wait = of[save + "torch.save + fsync"], "wait of training: danling::FileCheckpointManager, async"
     yield README, "500 MB, on disk | {:.1f} of the time", [1 / torch_save]
+    mapped = [of[load + f"{peer}, a read of every page"] for peer in ("safetensors load_file", "torch.load(mmap=True)")]
+    yield README, "not verified | {:.1f}, {:.1f} times the time", [1 / ratio for ratio in mapped]
     yield (
         BENCH,
         "`save_file` is {:.1f} times as fast as plain writing and {:.1f} times as fast as `torch.save`",
@@ -218,6 +238,8 @@ def checkpoint():
         ("one memcpy of the bytes", "wait of training: one memcpy of the bytes"),
         ("asynchronous save: time that training waits", wait),
         ("`torch.load`, not verified", "load: torch.load, not verified"),
+        ("`torch.load(mmap=True)`, each page read", "load: torch.load(mmap=True), a read of every page"),
+        ("safetensors `load_file`, each page read", "load: safetensors load_file, a read of every page"),
         ("`load_file`, verified", "load: danling::load_file, verified"),
         ("`torch.distributed.checkpoint.load`", "load: torch.distributed.checkpoint.load"),
     ):
@@ -226,6 +248,8 @@ def checkpoint():
 
 def end_to_end():
     of = Results("end_to_end")
+    loop = [1 / of[f"{figure}, loop over LibTorch to danling (C++)"] for figure in ("wall time", "peak memory")]
+    yield README, "to a saved checkpoint | {:.2f} of the time, {:.2f} times the memory", loop
     for text, name in (
         ("danling", "danling (C++)"),
         ("a loop over LibTorch", "loop over LibTorch"),
@@ -241,6 +265,11 @@ def end_to_end():
         yield BENCH, row, [of[name + ": wall time"], *numbers, memory, first]
 
 
+def nested():
+    of = Results("nested")
+    yield README, "of 4 values | {:.1f} times the time", [1 / of["relu of 4 values: NestedTensor to plain tensor"]]
+
+
 def dates():
     table = (ROOT / README).read_text(encoding="utf-8").split("## How fast")[1].split("\n## ")[0]
     names = set(re.findall(r"`./dev bench (\w+)`", table))
@@ -250,7 +279,7 @@ def dates():
 
 def expected_texts():
     """Yields (page, text with the figures of the results)."""
-    for part in (dates, overhead, processes, data, metrics, checkpoint, end_to_end):
+    for part in (dates, overhead, steps, processes, data, metrics, checkpoint, end_to_end, nested):
         for page, template, numbers in part():
             yield page, template.format(*numbers)
 

@@ -23,6 +23,10 @@ int runs_compare(std::span<const std::string> words);
 int runs_best(std::span<const std::string> words);
 int runs_rm(std::span<const std::string> words);
 
+/// The direction of a score by its name: losses are lower, accuracies and the like higher when better; empty for
+/// others. @param path  such as `val.acc`
+std::optional<bool> usual_direction(std::string_view path);
+
 /// The default directory of runs.
 inline constexpr std::string_view runs_root = "experiments";
 

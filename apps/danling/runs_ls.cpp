@@ -101,7 +101,7 @@ Rank rank_of(const Line& line, const std::string& key) {
   const std::string text = key == "run" ? facts.run.id() : run_value(facts, key);
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  return text.empty() ? Rank{} : *end == '\0' ? Rank{0, value, {}} : Rank{1, 0, text};
+  return text.empty() ? Rank{} : *end == '\0' && std::isfinite(value) ? Rank{0, value, {}} : Rank{1, 0, text};
 }
 
 void sort_lines(std::vector<Line>& lines, const std::string& key, bool reverse) {
@@ -202,13 +202,13 @@ void print_list(const std::vector<Line>& lines) {
 void choose_rule(RunFacts& facts, const std::optional<std::string>& score) {
   if (score && (!facts.rule || facts.rule->path() != *score)) {
     const auto dot = score->find('.');
-    const std::string name = score->substr(dot + 1);
-    facts.rule = {score->substr(0, dot), name, name != "loss" && !name.starts_with("losses."), false};
+    const auto usual = usual_direction(*score);
+    facts.rule = {score->substr(0, dot), score->substr(dot + 1), usual.value_or(true), usual.has_value()};
   }
 }
 
 // Returns the direction that all runs together determine: a single run may have too few results.
-bool common_direction(const std::vector<Line>& lines) {
+bool common_direction(const std::vector<Line>& lines, const std::optional<std::string>& score) {
   const danling::ScoreRule* first = nullptr;
   for (const auto& line : lines) {
     const auto& rule = *line.facts.rule;
@@ -223,6 +223,9 @@ bool common_direction(const std::vector<Line>& lines) {
                                         "danling runs best", "expected runs that choose by one direction of ",
                                         quote(rule.path()), ", got both; set --mode min or max");
   }
+  danling::detail::check<ConfigError>(first != nullptr || !score || usual_direction(*score), "danling runs best",
+                                      "expected --mode min or max with --score ", score.value_or(""),
+                                      ", since neither the runs nor the name determine it, got none");
   return first != nullptr ? first->higher_is_better : lines[0].facts.rule->higher_is_better;
 }
 
@@ -305,15 +308,17 @@ int runs_best(std::span<const std::string> words) {
   }
   std::sort(seen.begin(), seen.end());
   seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-  std::erase_if(lines, [](const Line& line) {
-    return !line.facts.rule || !line.facts.latest ||
-           line.facts.latest->result.number(line.facts.rule->path()) == nullptr;
+  std::erase_if(lines, [](Line& line) {  // the latest row may lack what an earlier one has
+    if (line.facts.rule) {
+      choose_best(line.facts);
+    }
+    return !line.facts.rule || !line.facts.best_score;
   });
   danling::detail::check<ConfigError>(!lines.empty(), where, "expected runs with ",
                                       score ? concat("the score ", quote(*score)) : "a score", ", got none",
                                       score ? danling::detail::did_you_mean(*score, seen) : std::string(),
                                       "; their results have [", danling::detail::join(seen), "]");
-  const bool higher = mode ? *mode == "max" : common_direction(lines);
+  const bool higher = mode ? *mode == "max" : common_direction(lines, score);
   for (auto& line : lines) {
     line.facts.rule->higher_is_better = higher;
     choose_best(line.facts);

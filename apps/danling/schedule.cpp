@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -247,8 +248,10 @@ Drawing drawing_of(const Schedule& schedule, const danling::optim::SchedulerSpec
 }
 
 std::string picture_path(const std::string& path, const std::string& model) {
-  const std::size_t dot = path.rfind('.');
-  return model.empty() ? path : path.substr(0, dot) + "-" + model + (dot == path.npos ? "" : path.substr(dot));
+  const std::filesystem::path file = path;
+  return model.empty()
+             ? path
+             : (file.parent_path() / (file.stem().string() + "-" + model + file.extension().string())).string();
 }
 
 }  // namespace

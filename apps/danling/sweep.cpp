@@ -50,9 +50,8 @@ void print_help() {
       "    channels: {int: [8, 32]}\n"
       "  halving: {resource: epochs, min: 1, max: 9, factor: 3}\n\n"
       "The same command continues a sweep that was stopped or killed.\n\n%s\n"
-      "Exit code: 0 if all trials are done, 1 if some stopped or too many failed, 128 + signal after a stop, 2 after "
-      "an "
-      "error.\n",
+      "Exit code: 0 if all trials are done, 1 if some stopped or too many failed, 128 + signal after a stop,\n"
+      "2 after an error.\n",
       describe(option_list).c_str());
 }
 

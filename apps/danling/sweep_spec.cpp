@@ -11,6 +11,8 @@
 #include <danling/core/round.hpp>
 #include <danling/workspace/files.hpp>
 
+#include "runs.hpp"
+
 namespace danling_command {
 namespace {
 
@@ -311,16 +313,10 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
                                       "expected score to be a number of the results, such as val.acc, got ",
                                       score ? quote(*score) : std::string("none"), top.place());
   out.score = *score;
-  const bool is_loss = out.score.ends_with(".loss") || out.score.find(".losses.") != std::string::npos;
-  static constexpr std::array<std::string_view, 14> known = {"acc",  "accuracy",  "auroc",  "auprc", "f1",
-                                                             "mcc",  "precision", "recall", "r2",    "iou",
-                                                             "bleu", "map",       "kappa",  "score"};
-  const std::string metric = out.score.substr(out.score.rfind('.') + 1);
-  const bool is_known = is_loss || std::any_of(known.begin(), known.end(),
-                                               [&](std::string_view name) { return metric.starts_with(name); });
-  danling::detail::check<ConfigError>(is_known || top.names("mode"), where,
+  const std::optional<bool> usual = usual_direction(out.score);
+  danling::detail::check<ConfigError>(usual || top.names("mode"), where,
                                       "expected mode: min or max with score: ", out.score, ", got none", top.place());
-  out.higher_is_better = top.one_of("mode", {"min", "max"}, is_loss ? "min" : "max") == "max";
+  out.higher_is_better = top.one_of("mode", {"min", "max"}, usual.value_or(true) ? "max" : "min") == "max";
   out.max_failures = top.integer("max_failures", 0).value_or(out.max_failures);
 
   if (out.method == Method::grid) {

@@ -78,7 +78,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
     group.by_kernels = true;
     if (dense && rule.fused && !param.is_cpu() && dtype == param.scalar_type() && grad.scalar_type() == dtype &&
         !*group.options.stochastic_rounding && (rule.counts || !on_device || !uses_count(group)) &&
-        detail::is_usable(*rule.fused, param.device(), dtype)) {
+        detail::is_usable(detail::kernel_for(*rule.fused, group.options), param.device(), dtype)) {
       group.routes[i] = Route::fused;
     } else {
       group.routes[i] = Route::lists;
@@ -259,8 +259,8 @@ void ElementwiseOptimizer::Impl::call_fused(Group& group, const Members& members
   if (*rule.fused == detail::FusedKernel::sgd) {
     detail::call_fused_sgd(params, grads, buffers[0], first, grad_scale, found_inf, group.options);
   } else {
-    detail::call_fused_adam(*rule.fused, params, grads, buffers[0], buffers[1], buffers[2], counts, grad_scale,
-                            found_inf, group.options);
+    detail::call_fused_adam(detail::kernel_for(*rule.fused, group.options), params, grads, buffers[0], buffers[1],
+                            buffers[2], counts, grad_scale, found_inf, group.options);
   }
 }
 

@@ -147,6 +147,10 @@ bool compare_adam(FusedKernel kernel, at::Device device, at::ScalarType dtype, a
 
 }  // namespace
 
+FusedKernel kernel_for(FusedKernel kernel, const OptimizerOptions& options) {
+  return kernel == FusedKernel::adam && *options.decoupled_weight_decay ? FusedKernel::adamw : kernel;
+}
+
 void call_fused_sgd(at::TensorList params, at::TensorList grads, at::TensorList momenta, bool first,
                     const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
                     const OptimizerOptions& options) {

@@ -19,6 +19,10 @@ using OptionalTensor = std::optional<at::Tensor>;
 void call_fused_sgd(at::TensorList params, at::TensorList grads, at::TensorList momenta, bool first,
                     const OptionalTensor& grad_scale, const OptionalTensor& found_inf, const OptimizerOptions& options);
 
+/// The kernel of an update with these complete options: adamw for Adam with decoupled weight decay, which LibTorch's
+/// adam does not have.
+FusedKernel kernel_for(FusedKernel kernel, const OptimizerOptions& options);
+
 /// `kernel` is adam or adamw.
 void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList grads, at::TensorList exp_avgs,
                      at::TensorList exp_avg_sqs, at::TensorList max_exp_avg_sqs, at::TensorList steps,

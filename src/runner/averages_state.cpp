@@ -71,7 +71,11 @@ void TorchRunnerBase::Internals::Averages::load(const std::string& name, const s
   const State* weights = part.find(key);
   const State* counts = counters != nullptr && counters->is_map() ? counters->find(key) : nullptr;
   const bool has_weights = weights != nullptr && weights->is_map();
-  const std::int64_t position = key == "swa" ? this->position() : runner_.state_.train.global_step;
+  // One of several models has a number of updates of its own.
+  const State* updates = key == "swa" && by_epochs() ? nullptr : part.find("updates");
+  const std::int64_t position = updates != nullptr ? updates->integer()
+                                : key == "swa"     ? this->position()
+                                                   : runner_.state_.train.global_step;
   State own;
   own["weights"] = has_weights ? as_averaged(name, *weights) : State();
   own["n_averaged"] = has_weights ? std::max<std::int64_t>(position, 1) : 0;  // 'ema' of a program or another release

@@ -242,7 +242,12 @@ void TorchRunnerBase::Internals::Gradients::add_stats(Result& result, bool avera
 
 bool TorchRunnerBase::Internals::Gradients::adapts_scale() const {
   return std::any_of(runner_.learners_.begin(), runner_.learners_.end(), [](const Learner& learner) {
-    return learner.scaler != nullptr && learner.scaler->get_scale() >= 1;
+    if (learner.scaler == nullptr) {
+      return false;
+    }
+    const double scale = learner.scaler->get_scale();
+    const double next = static_cast<float>(scale * *learner.scaler->options().backoff_factor);
+    return scale >= 1 && next < scale;  // a fixed scale does not adapt
   });
 }
 

@@ -214,7 +214,7 @@ void TorchRunnerBase::Internals::Learners::load(const State& state) {
     check<CheckpointError>(part != nullptr, "runner.load_checkpoint", "expected ", quote(concat("models.", name)),
                            " in the checkpoint, got none");
     const auto load = [&, &name = name](const char* key, auto& object) {
-      const State* own = part->find(key);
+      const State* own = runner_.excluded_from_loading(key) ? nullptr : part->find(key);
       if (own != nullptr && !own->is_null()) {
         detail::load_part(concat("models.", name, ".", key), *own,
                           [&](const State& saved) { object.load_state_dict(saved); });
@@ -224,7 +224,8 @@ void TorchRunnerBase::Internals::Learners::load(const State& state) {
       runner_.load_named_model(name, *weights);
     }
     if (const auto owner = runner_.optimizers.find(name); owner != runner_.optimizers.end() && owner->second) {
-      if (const State* own = part->find("optimizer"); own != nullptr && !own->is_null()) {
+      if (const State* own = part->find("optimizer");
+          own != nullptr && !own->is_null() && !runner_.excluded_from_loading("optimizer")) {
         detail::load_part(
             concat("models.", name, ".optimizer"), *own, [&, &owner = owner, &handle = handle](const State& saved) {
               if (ShardStates::is_named(saved) || (runner_.saves_shards() && !runner_.shard_states().is_exposed())) {

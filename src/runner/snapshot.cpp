@@ -1,5 +1,8 @@
 #include <runner/snapshot.hpp>
 
+#include <tuple>
+#include <utility>
+
 #include <danling/runner/early_stopping.hpp>
 #include <danling/telemetry/logger.hpp>
 
@@ -32,6 +35,12 @@ State TorchRunnerBase::Internals::Snapshot::save() const {
   }
   out["rounds_without_best"] = runner_.early_stopping().rounds_without_best();
   out["skipped_updates"] = runner_.skipped_updates_;
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.name.empty() && runner_.learners_.size() > 1) {  // those of `models` are beside their weights
+      out["updates"] = learner.updates;
+      out["skipped"] = learner.skipped;
+    }
+  }
   if (runner_.saved_gradients_.is_map()) {
     out["gradients"] = runner_.saved_gradients_;
   }
@@ -198,6 +207,16 @@ void TorchRunnerBase::Internals::Snapshot::load(const State& state) {
   }
   runner_.early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
   runner_.skipped_updates_ = runner_.skips_logged_ = state.at("skipped_updates").integer();
+  if (const State* updates = state.find("updates")) {
+    const std::pair counts(updates->integer(), state.at("skipped").integer());
+    runner_.learner_counts_[""] = counts;
+    for (Learner& learner : runner_.learners_) {
+      if (learner.name.empty()) {  // a roll-back during training
+        std::tie(learner.updates, learner.skipped) = counts;
+        runner_.learner_counts_.erase("");
+      }
+    }
+  }
   const State* gradients = state.find("gradients");
   runner_.saved_gradients_ = gradients != nullptr ? *gradients : State();
   const State* watch = state.find("watch");

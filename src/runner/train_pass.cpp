@@ -82,6 +82,7 @@ bool TorchRunnerBase::Internals::TrainPass::next(detail::LoopFrame& frame, data:
   }
   if (!read(loader)) {
     join(frame);
+    Gradients(runner_).settle();  // updates that a device has skipped do not count
     if (is_due()) {
       return false;
     }

@@ -48,8 +48,12 @@ Histogram make(std::span<const T> numbers, std::int64_t bins) {
       const auto wide = static_cast<double>(number);
       auto bin = std::min(static_cast<std::size_t>(std::max(wide / width - out.min / width, 0.0)), last);
       // The quotients are rounded, so correct the bin by the limits.
-      bin += bin < last && wide >= out.limits[bin] ? 1 : 0;
-      bin -= bin > 0 && wide < out.limits[bin - 1] ? 1 : 0;
+      while (bin < last && wide >= out.limits[bin]) {
+        ++bin;
+      }
+      while (bin > 0 && wide < out.limits[bin - 1]) {
+        --bin;
+      }
       ++out.counts[bin];
     }
   }

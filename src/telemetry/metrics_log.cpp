@@ -99,14 +99,26 @@ struct Extent {
   std::uint64_t bytes = 0;
 };
 
-// Returns the extent of the complete lines of a file, at most `most` lines.
-Extent extent_of(int file, std::int64_t most) {
+[[noreturn]] void fail_file(std::string_view where, const std::filesystem::path& path, int reason) {
+  fail(where, "expected to write ", path.string(), ", got ", quote(std::strerror(reason)),
+       reason == ENOSPC || reason == EDQUOT ? "; free some space" : "");
+}
+
+// Returns the extent of the complete lines of a file, at most `most` lines. What cannot be read is not the end: the
+// caller would remove it.
+Extent extent_of(int file, std::int64_t most, const std::filesystem::path& path) {
   Extent found;
   std::uint64_t position = 0;
   std::array<char, 65536> block;
   while (found.lines < most) {
     const ssize_t got = pread(file, block.data(), block.size(), static_cast<off_t>(position));
-    if (got <= 0) {
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      fail_file("metrics_log.read", path, errno);
+    }
+    if (got == 0) {
       break;
     }
     for (std::size_t i = 0; i < static_cast<std::size_t>(got) && found.lines < most; ++i) {
@@ -120,11 +132,6 @@ Extent extent_of(int file, std::int64_t most) {
   return found;
 }
 
-[[noreturn]] void fail_file(std::string_view where, const std::filesystem::path& path, int reason) {
-  fail(where, "expected to write ", path.string(), ", got ", quote(std::strerror(reason)),
-       reason == ENOSPC || reason == EDQUOT ? "; free some space" : "");
-}
-
 }  // namespace
 
 MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {
@@ -133,7 +140,13 @@ MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {
     fail_file("metrics_log.open", path_, errno);
   }
   const off_t size = lseek(file_, 0, SEEK_END);
-  const Extent whole = extent_of(file_, std::numeric_limits<std::int64_t>::max());
+  Extent whole;
+  try {
+    whole = extent_of(file_, std::numeric_limits<std::int64_t>::max(), path_);
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
   offset_ = whole.bytes;
   lines_ = whole.lines;
   if (size > 0 && offset_ != static_cast<std::uint64_t>(size) && ftruncate(file_, static_cast<off_t>(offset_)) != 0) {
@@ -240,7 +253,7 @@ void MetricsLog::truncate_to_lines(std::int64_t lines) {
   check<StateError>(lines <= lines_, "metrics_log.truncate_to_lines", "expected at least ", lines, " lines in ",
                     path_.string(), ", as when the checkpoint was written, got ", lines_,
                     "; it is not the file of this checkpoint or lost lines: move it away to start a new one");
-  truncate_to(extent_of(file_, lines).bytes);
+  truncate_to(extent_of(file_, lines, path_).bytes);
 }
 
 void MetricsLog::truncate_to(std::uint64_t offset) {
@@ -262,7 +275,7 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
   num_unwritten_ = 0;
   torn_ = false;
   offset_ = offset;
-  lines_ = extent_of(file_, std::numeric_limits<std::int64_t>::max()).lines;
+  lines_ = extent_of(file_, std::numeric_limits<std::int64_t>::max(), path_).lines;
 }
 
 std::int64_t MetricsLog::restore(std::int64_t lines, std::string_view kept) {

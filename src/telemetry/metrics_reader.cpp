@@ -199,7 +199,7 @@ bool MetricsReader::update() {
   at.tail.resize(std::min<std::uint64_t>(tail_size, at.offset));
   if (read_at(file, at.tail.data(), at.tail.size(), at.offset - at.tail.size(), path_) != at.tail.size()) {
     at.tail.clear();
-    at.offset = size + 1;  // truncated meanwhile: the next update reads the whole file
+    at.inode = 0;  // truncated meanwhile: the next update reads the whole file
   }
   return changed || content_->lines != lines_before;
 }

@@ -196,6 +196,20 @@ TEST_CASE("danling sweep: trials that stop at their time limit leave it unfinish
   CHECK(run_sweep(dir, file, words).code == 0);
 }
 
+TEST_CASE("danling sweep: only names of accuracies and losses have a direction by themselves", "[apps]") {
+  const TempDir dir;
+  for (const std::string score : {"val.mape", "val.iou_loss", "val.mae", "val.mapping"}) {
+    const auto file = sweep_file(dir, "score: " + score + "\nparameters: {x: [0.25]}\n");
+    const auto result = run_sweep(dir, file, {"--dry-run", "--", "true"});
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring("expected mode: min or max with score: " + score + ", got none"));
+  }
+  for (const std::string score : {"val.map", "val.acc5", "val.f1_macro", "val.loss", "val.losses.mse"}) {
+    const auto file = sweep_file(dir, "score: " + score + "\nparameters: {x: [0.25]}\n");
+    CHECK(run_sweep(dir, file, {"--dry-run", "--", "true"}).code == 0);
+  }
+}
+
 TEST_CASE("danling sweep: a failed trial is recorded with its last line and does not stop the others", "[apps]") {
   const TempDir dir;
   const auto program = sweep_program(dir,

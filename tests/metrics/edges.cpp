@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -284,6 +285,13 @@ TEST_CASE("factories: containers and streams that saw nothing, or nothing that c
   all.update(preds, labels);
   for (const auto& [name, value] : all.average().flatten()) {
     CHECK(value == 0.0);
+  }
+}
+
+TEST_CASE("hinge_loss: a nan score of another class makes the loss nan, in any column", "[metrics]") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& scores : {at::tensor({nan, 0.5, 0.3}), at::tensor({0.5, nan, 0.3})}) {
+    CHECK(std::isnan(m::hinge_loss(scores.unsqueeze(0), at::tensor({2}), {.num_classes = 3}).item<double>()));
   }
 }
 

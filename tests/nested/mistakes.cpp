@@ -42,6 +42,27 @@ TEST_CASE("NestedTensor: an error of two tensors says which dimensions are ragge
                                       "second along (1): see the option ragged_dims"));
 }
 
+TEST_CASE("NestedTensor: what would read another element, divide by zero or stay nan is refused", "[nested]") {
+  const NestedTensor x({torch::randn({2, 4}), torch::randn({3, 4})});
+  const auto index = [](std::int64_t first, std::int64_t second) {
+    return NestedTensor({torch::full({1, 4}, first, torch::kLong), torch::full({1, 4}, second, torch::kLong)});
+  };
+  CHECK(torch::equal(x.gather(1, index(1, 2)).select(0, 1), x.select(0, 1).slice(0, 2, 3)));
+  for (const auto& [first, second] : {std::pair(2, 0), std::pair(0, -1)}) {
+    CHECK_THROWS_WITH(x.gather(1, index(first, second)),
+                      ContainsSubstring("[nested_tensor.gather] expected indices within the sizes of elements"));
+  }
+  const Tensor channels = x.transpose(1, 2);
+  CHECK_THROWS_WITH(
+      torch::conv1d(channels, torch::randn({2, 4, 1}), {}, /*stride=*/0),
+      ContainsSubstring("expected a stride and a dilation above 0 and a padding of at least 0, got 0, 1"));
+  CHECK_THROWS_WITH(torch::cat({x, x.transpose(0, 1)}, 0), ContainsSubstring("got batch_first true and false"));
+  const NestedTensor brief({torch::randn({4, 1}), torch::randn({4, 3})});
+  torch::nn::InstanceNorm1d norm(torch::nn::InstanceNorm1dOptions(4).track_running_stats(true));
+  CHECK_THROWS_WITH(norm(brief), ContainsSubstring("expected elements of more than one position"));
+  CHECK(norm->running_var.isfinite().all().item<bool>());
+}
+
 TEST_CASE("NestedTensor: layers that expect another order say which", "[nested]") {
   const NestedTensor x({torch::randn({3, 4}), torch::randn({5, 4})});
   torch::nn::TransformerEncoder encoder(

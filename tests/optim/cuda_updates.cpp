@@ -77,7 +77,8 @@ void check_near(const std::vector<at::Tensor>& device, const std::vector<at::Ten
   }
 }
 
-void check_updates(const std::string& type, at::ScalarType dtype, bool fused, bool negated) {
+void check_updates(const std::string& type, at::ScalarType dtype, bool fused, bool negated,
+                   optim::OptimizerOptions options = {}) {
   CAPTURE(type, dtype, fused, negated);
   const auto trained = [&](at::Device device) {
     const auto params = make_params(device, dtype);
@@ -85,7 +86,7 @@ void check_updates(const std::string& type, at::ScalarType dtype, bool fused, bo
     for (std::size_t i = 0; i < params.size(); ++i) {
       named.emplace_back("w" + std::to_string(i), params[i]);
     }
-    optim::OptimizerOptions options{.lr = 0.0625};
+    options.lr = 0.0625;
     options.fused = fused;
     const auto optimizer = optim::build_optimizer({type, options}, named);
     for (int step = 0; step < 3; ++step) {
@@ -109,7 +110,12 @@ TEST_CASE("optimizers on a GPU: parameters of all shapes and types move as on th
       }
     }
     check_updates(type, at::kFloat, /*fused=*/true, /*negated=*/true);
+    if (type != "rprop") {
+      check_updates(type, at::kFloat, /*fused=*/true, /*negated=*/false, {.weight_decay = 0.5});
+    }
   }
+  check_updates("adam", at::kFloat, /*fused=*/true, /*negated=*/false,
+                {.weight_decay = 0.5, .decoupled_weight_decay = true});
 }
 
 TEST_CASE("muon on a GPU: matrices move as on the host, up to the rounding of its bfloat16 products", "[optim][cuda]") {

@@ -50,6 +50,35 @@ TEST_CASE("fused kernels: a comparison with exact updates finds those of LibTorc
   }
 }
 
+// LibTorch's kernel of Adam adds the decay to the gradient.
+TEST_CASE("Adam with decoupled weight decay is AdamW, on the host and by the kernel that runs on a device",
+          "[optim][fused]") {
+  const optim::OptimizerOptions decoupled = {.lr = 0.1, .weight_decay = 0.3, .decoupled_weight_decay = true};
+  const optim::OptimizerOptions plain = {.lr = 0.1, .weight_decay = 0.3};
+  const auto moved = [](auto&& make, const optim::OptimizerOptions& options) {
+    const at::Tensor param = at::arange(1, 8, at::kDouble).set_requires_grad(true);
+    const auto optimizer = make({param}, options);
+    for (int step = 1; step <= 3; ++step) {
+      param.mutable_grad() = at::arange(7, at::kDouble) / step;
+      optimizer->step();
+    }
+    return param.detach().clone();
+  };
+  const auto adam = [](std::vector<at::Tensor> params, const optim::OptimizerOptions& options) {
+    return optim::adam(std::move(params), options);
+  };
+  const auto adamw = [](std::vector<at::Tensor> params, const optim::OptimizerOptions& options) {
+    return optim::adamw(std::move(params), options);
+  };
+  CHECK(moved(adam, decoupled).equal(moved(adamw, plain)));
+  CHECK_FALSE(moved(adam, plain).equal(moved(adamw, plain)));
+  optim::OptimizerOptions options = optim::Adam::defaults();
+  CHECK(optim::detail::kernel_for(FusedKernel::adam, options) == FusedKernel::adam);
+  options.decoupled_weight_decay = true;
+  CHECK(optim::detail::kernel_for(FusedKernel::adam, options) == FusedKernel::adamw);
+  CHECK(optim::detail::kernel_for(FusedKernel::sgd, optim::SGD::defaults()) == FusedKernel::sgd);
+}
+
 TEST_CASE("SGD: a step of ones by a gradient of ones takes the learning rate off, in any dtype and size",
           "[optim][fused]") {
   for (const at::ScalarType dtype : dtypes) {

@@ -233,9 +233,17 @@ TEST_CASE("exclude_from_loading: of several models the part of one is named", "[
                ContainsSubstring("; put 'models.generator.optimizer' into checkpoint.exclude_from_loading to reset"));
   }
   config.checkpoint.exclude_from_loading.emplace_back("models.generator.optimizer");
+  {
+    GanRunner runner(config);
+    runner.train();
+    CHECK(runner.state().train.epoch == 2);
+  }
+  config.checkpoint.exclude_from_loading = {"runner", "optimizer"};  // of all models
   GanRunner runner(config);
-  runner.train();
-  CHECK(runner.state().train.epoch == 2);
+  runner.initialize();
+  for (const auto& [name, optimizer] : runner.optimizers) {
+    CHECK(optimizer->state_dict().at("state").map().empty());
+  }
 }
 
 TEST_CASE("exclude_from_loading: without 'runner' and with another learning rate the log says which rate applies",

@@ -242,13 +242,38 @@ class BadGradients : public TinyRunner {
  public:
   using TinyRunner::TinyRunner;
   double value = infinity;
+  bool late = false;
 
  protected:
   void backward(const at::Tensor& loss) override {
+    learner().reads_flags_late = late;
     TinyRunner::backward(loss);
     model.named_parameters()[1].second.mutable_grad()[2] = value;
   }
 };
+
+// It would read the data again for ever.
+TEST_CASE("skipped updates: by steps a pass without an update ends the run, also with late flags and a fixed scale",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs.reset();
+  config.steps = 1000;
+  config.log_interval = 4;
+  const bool scaled = GENERATE(false, true);
+  if (scaled) {
+    config.precision = "fp16";
+    config.scaler.init_scale = 128;
+    config.scaler.backoff_factor = std::nextafter(1.0, 0.0);  // as a fixed scale of DeepSpeed's
+  } else {
+    config.skip_nonfinite_grad = true;
+  }
+  BadGradients runner(config);
+  runner.late = GENERATE(false, true);
+  CAPTURE(scaled, runner.late);
+  runner.train();
+  CHECK(runner.state().train.global_step == 0);
+}
 
 TEST_CASE("max_grad_norm: without skip_nonfinite_grad a non-finite norm updates as torch.nn.utils and PyTorch do",
           "[runner]") {

@@ -74,7 +74,9 @@ at::Tensor hinge_on_host(const at::Tensor& scores, const at::Tensor& targets, co
       double other = -std::numeric_limits<double>::infinity();
       for (std::int64_t c = 0; c < task.num; ++c) {
         const auto score = static_cast<double>(row[c]);
-        other = c == label[i] || score <= other ? other : score;
+        if (c != label[i] && !std::isnan(other) && !(score <= other)) {  // nan stays
+          other = score;
+        }
       }
       sums[0] += loss_of(static_cast<double>(row[label[i]]) - other);
     }

@@ -81,6 +81,9 @@ void call_conv1d(Call& call) {
   } else {
     left = right = call.integers("padding")->front();
   }
+  call.expect(stride > 0 && dilation > 0 && left >= 0 && right >= 0,
+              "expected a stride and a dilation above 0 and a padding of at least 0, got ", stride, ", ", dilation,
+              " and ", std::min(left, right));
   Structure structure = impl.structure();
   const Lanes lanes = make_lanes(call, impl, left, right, extent, stride);
   structure.ragged = std::make_shared<Ragged>(structure.batch(), 1, lanes.lengths);

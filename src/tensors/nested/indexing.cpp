@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/index_put.h>
@@ -329,11 +330,20 @@ void call_gather(Call& call) {
   // Converts indices within each sequence to row indices.
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(other.values().dim()), 1);
   sizes[0] = -1;
-  const at::Tensor begins = impl.structure()
-                                .ragged->offsets_on(self.device())
-                                .index_select(0, other.structure().ragged->elements_on(self.device()))
-                                .view(sizes);
-  call.finish(wrap(values_of(self).gather(0, values_of(index).add(begins)), other.structure()));
+  const at::Tensor elements = other.structure().ragged->elements_on(self.device());
+  const at::Tensor offsets = impl.structure().ragged->offsets_on(self.device());
+  const at::Tensor begins = offsets.index_select(0, elements).view(sizes);
+  const at::Tensor lengths = offsets.index_select(0, elements + 1).view(sizes) - begins;
+  const at::Tensor own = values_of(index);
+  // An index out of range would read a neighbour's token. At a device LibTorch's asynchronous assertion fails.
+  const at::Tensor fits = own.ge(0).logical_and(own.lt(lengths)).all();
+  if (fits.is_cpu()) {
+    call.expect(fits.item<bool>(), "expected indices within the sizes of elements ", text_of_shapes(impl),
+                ", got others");
+  } else {
+    at::_assert_async(fits, "nested_tensor.gather: expected indices within the sizes of the elements");
+  }
+  call.finish(wrap(values_of(self).gather(0, own.add(begins)), other.structure()));
 }
 
 }  // namespace

@@ -21,6 +21,8 @@ at::Tensor cat_batches(Call& call, const std::vector<at::Tensor>& parts) {
     const NestedTensorImpl& impl = *nested(part);
     call.expect(impl.element_rank() == first.element_rank(), "expected elements of one rank, got ",
                 text_of_shapes(first), " and ", text_of_shapes(impl));
+    call.expect(impl.structure().batch_first == first.structure().batch_first, "expected tensors of one order of ",
+                "dimensions, got batch_first true and false");
     alike = alike && impl.structure().ragged_dims == first.structure().ragged_dims &&
             impl.values().sizes().slice(1) == first.values().sizes().slice(1);
     values.push_back(values_of(part));

@@ -119,6 +119,12 @@ void call_instance_norm(Call& call) {
                    running_var = optional_tensor(call, "running_var");
   if (running_mean.defined() && running_var.defined() && segments.size() > 0) {
     const double momentum = call["momentum"].toDouble();
+    const Ragged& ragged = *impl.structure().ragged;
+    for (std::int64_t element = 0; element < ragged.batch(); ++element) {  // their variance would be nan for ever
+      call.expect(ragged.rows_of(element) * rest > 1,
+                  "expected elements of more than one position, since running statistics are updated, got ",
+                  text_of_shapes(impl));
+    }
     const at::Tensor count = segments.counts_like(out.variance) * rest;
     const at::Tensor unbiased = out.variance.detach() * count / (count - 1);
     running_mean.mul_(1 - momentum).add_(out.mean.detach().mean(0), momentum);
