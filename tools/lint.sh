@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs all checks that need no build: rules of the project, format, shell scripts, clang-tidy. ./dev lint calls it,
-# installs the tools and passes the build directory with compile_commands.json.
+# Runs all checks that need no build: rules of the project, links, the headers' comments, format, shell scripts,
+# clang-tidy. ./dev lint calls it, installs the tools and passes the build directory with compile_commands.json.
 #
 # Usage: DANLING_BUILD_DIR=<directory> DANLING_CLANG_FORMAT=<program> lint.sh [--all | --fix]
 #   --all  run clang-tidy on every source; by default only on sources without LibTorch, on those of distributed and on
@@ -71,6 +71,7 @@ check 'rules, self-test' sh -c 'python3 tools/check_sources_test.py 2>&1 | tail 
 check rules python3 tools/check_sources.py
 check 'links, self-test' sh -c 'python3 tools/check_links_test.py 2>&1 | tail -n 1 | grep -q "^OK"'
 check links python3 tools/check_links.py
+check reference ./dev docs
 check shell shellcheck dev .ci/run bench/peers/*.sh packaging/*.sh tools/*.sh tests/*.sh
 check format format
 check clang-tidy tidy

@@ -42,8 +42,9 @@ struct JpegState {
   JpegState& operator=(const JpegState&) = delete;
 };
 
-extern "C" {
 JpegState& state_of(j_common_ptr common) { return *static_cast<JpegState*>(common->client_data); }
+
+extern "C" {
 
 void jpeg_failed(j_common_ptr common) {
   JpegState& state = state_of(common);

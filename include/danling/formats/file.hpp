@@ -187,8 +187,9 @@ class PendingAlias {
   std::optional<AtomicFile> copy_;
 };
 
-/// Removes the unlocked files `.*.tmp-*` in `directory`: temporary files of AtomicFile whose writers have ended. Do not
-/// call it while a PendingAlias of this directory exists. Returns the removed paths.
+/// Removes the temporary files of AtomicFile in `directory` whose writers have ended: unlocked files whose names begin
+/// with a dot and contain ".tmp-". Do not call it while a PendingAlias of this directory exists. Returns the removed
+/// paths.
 std::vector<std::filesystem::path> remove_stale_temporaries(const std::filesystem::path& directory) noexcept;
 
 }  // namespace danling::inline v0::formats
