@@ -1,7 +1,6 @@
 #include "arguments.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 
 #include <danling/core/detail/suggest.hpp>
@@ -109,20 +108,6 @@ std::string describe(std::span<const Option> options) {
                     std::string(option.help)});
   }
   return danling::align_columns(rows) + "\n";
-}
-
-std::string shell_word(std::string_view text) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("/._-+=,:@").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) {
-    return std::string(text);
-  }
-  std::string out = "'";
-  for (const char c : text) {
-    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  }
-  return out + "'";
 }
 
 }  // namespace danling_command

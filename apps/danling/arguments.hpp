@@ -52,7 +52,4 @@ class Arguments {
 /// Formats options, or other names with texts such as commands, as lines of a help text.
 std::string describe(std::span<const Option> options);
 
-/// Quotes a word for a shell where it needs that, for commands that a user may copy.
-std::string shell_word(std::string_view text);
-
 }  // namespace danling_command

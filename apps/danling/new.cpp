@@ -26,6 +26,7 @@ using danling::ConfigError;
 using danling::detail::check;
 using danling::detail::concat;
 using danling::detail::quote;
+using danling::detail::shell_word;
 
 namespace fs = std::filesystem;
 
@@ -43,8 +44,7 @@ void print_help() {
   }
   std::printf(
       "Usage: danling new NAME [options]\n\nWrites a project that builds, trains and has tests: CMakeLists.txt, "
-      "config, "
-      "data, model, runner, program.\n\n%s\nTemplates:\n%s",
+      "README.md, config, data, model, runner, program, tests, a CI file.\n\n%s\nTemplates:\n%s",
       describe(option_list).c_str(), describe(templates).c_str());
 }
 

@@ -203,7 +203,7 @@ void show_checkpoints(const RunFacts& facts) {
   if (!resumable) {
     std::puts("  no latest.pth to resume from; --resume accepts another file");
   } else if (facts.status == "finished") {
-    std::printf("  to train on: the run's command with --auto_resume true and more %s\n",
+    std::printf("  to extend: the run's command with --auto_resume true and a higher %s\n",
                 facts.by_steps ? "--steps" : "--epochs");
   } else if (facts.status != "running") {
     std::puts("  to resume: the run's command with --auto_resume true");

@@ -18,6 +18,7 @@ namespace {
 using danling::ConfigError;
 using danling::detail::concat;
 using danling::detail::quote;
+using danling::detail::shell_word;
 namespace fs = std::filesystem;
 
 constexpr auto where = "danling sweep";

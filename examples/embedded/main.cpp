@@ -1,5 +1,5 @@
 // Training inside a program that owns the loop: a net learns to predict the next state of a simulated pendulum. The
-// simulator makes the batches; there is no dataset, loader or thread.
+// simulator makes the batches; there is no dataset, no loader and no thread that reads data.
 //
 //   embedded                       trains for 2000 updates; Ctrl-C saves and stops
 //   embedded --auto_resume true    resumes, with the simulator

@@ -36,6 +36,19 @@ std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path)
   return counters_of(formats::PthReader(path).tree());
 }
 
+std::optional<double> score_in(const std::filesystem::path& path) {
+  try {
+    const formats::PthReader reader(path);
+    if (const auto* note = reader.tree().find("checkpoint"); note != nullptr && note->is_map()) {
+      if (const auto* score = note->find("score"); score != nullptr && score->is_double()) {
+        return score->number();
+      }
+    }
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
 std::optional<std::int64_t> result_of(const RecordTree& tree) {
   const RecordTree* rows = part(&tree, "results");
   if (rows == nullptr || !rows->is_list() || rows->items().empty()) {

@@ -27,6 +27,9 @@ std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path)
 /// files.
 std::optional<std::int64_t> result_in(const std::filesystem::path& path);
 
+/// The score that a checkpoint was saved with; empty for other or unreadable files.
+std::optional<double> score_in(const std::filesystem::path& path);
+
 /// The same for a tree.
 std::optional<CheckpointCounters> counters_of(const formats::RecordTree& tree);
 std::optional<std::int64_t> result_of(const formats::RecordTree& tree);

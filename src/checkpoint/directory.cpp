@@ -38,20 +38,6 @@ std::optional<FileIdentity> identify(const fs::path& path) {
                       status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec};
 }
 
-// The score that publish() stored with the state; empty for other or unreadable files.
-std::optional<double> score_in(const fs::path& path) {
-  try {
-    const formats::PthReader reader(path);
-    if (const auto* note = reader.tree().find("checkpoint"); note != nullptr && note->is_map()) {
-      if (const auto* score = note->find("score"); score != nullptr && score->is_double()) {
-        return score->number();
-      }
-    }
-  } catch (const Error&) {
-  }
-  return std::nullopt;
-}
-
 // Returns whether all entries are named dense tensors of dtypes that the format supports.
 bool fits_safetensors(const State& state) {
   if (state.is_map()) {

@@ -121,7 +121,12 @@ formats::Column column_of(const std::string& name, const State& value) {
     } else if (tensor.scalar_type() == at::kBool) {
       out.values = values_of<std::uint8_t>(tensor, at::kByte);
     } else {
-      out.values = values_of<std::int64_t>(tensor, at::kLong);
+      auto values = values_of<std::int64_t>(tensor, at::kLong);
+      check<CheckpointError>(
+          tensor.scalar_type() != at::kUInt64 ||
+              std::none_of(values.begin(), values.end(), [](std::int64_t number) { return number < 0; }),
+          saving, "expected integers below 2^63, got a larger one (key ", quote(name), ")");
+      out.values = std::move(values);
     }
     return out;
   }

@@ -99,6 +99,23 @@ void link_save(const fs::path& from, const fs::path& to) {
   formats::sync_directory(to);
 }
 
+// Returns whether a save to a file came after those in directories: the run continued with the other backend.
+bool has_newer_file(const fs::path& directory, const std::vector<fs::path>& saves) {
+  CheckpointCounters newest;
+  for (const auto& save : saves) {
+    if (const auto manifest = manifest_in(save); manifest && manifest->epoch && manifest->global_step) {
+      newest = std::max(newest, {*manifest->epoch, *manifest->global_step, manifest->micro_step.value_or(0)});
+    }
+  }
+  try {
+    const fs::path latest = directory / "latest.pth";
+    const auto counters = fs::exists(latest) ? counters_in(latest) : std::nullopt;
+    return counters && *counters > newest;
+  } catch (const std::exception&) {
+    return false;  // damaged: the directories are what is left
+  }
+}
+
 // Each rank reads the file. Ranks must not resume from different files, as after a read error on one machine.
 std::optional<ValidCheckpoint> load_newest_file(const fs::path& directory, const CheckpointFilter& filter,
                                                 const Group& group) {
@@ -150,12 +167,15 @@ std::optional<ValidCheckpoint> TorchDistributedCheckpointManager::load_newest_va
       out.skipped.push_back({item.list()[0].string(), item.list()[1].string()});
     }
   }
-  if (paths.empty()) {  // the run saved files, or was killed in its first save
+  const bool newer = group.rank() == 0 && has_newer_file(directory, paths);
+  if (paths.empty() || group.broadcast(newer ? "file" : "", 0) == "file") {  // or was killed in its first save
     auto whole = load_newest_file(directory, filter, group);
     if (whole && impl_->wanted()) {
       whole->state = select_boxes(whole->state, "", impl_->wanted());
     }
-    return whole;
+    if (whole || paths.empty()) {
+      return whole;
+    }
   }
   for (const auto& path : paths) {
     std::string reason;

@@ -18,6 +18,7 @@ struct KeyInfo {
   enum class Kind { unknown, boolean, text, scalar, list, sections };
   Kind kind = Kind::unknown;
   bool optional = false;
+  bool section = false;   ///< a section of the config's own fields
   bool switched = false;  ///< a section with a key `enabled`: the section's name without a value sets that key
   bool is_flag() const { return kind == Kind::boolean || switched; }
 };
@@ -36,6 +37,7 @@ KeyInfo kind_of(const FieldSpec& spec) {
   found.optional = kind.ends_with(" or null");
   if (spec.is_section() || spec.is_list() || spec.is_map() || spec.free_tree() != nullptr) {
     found.kind = KeyInfo::Kind::sections;
+    found.section = spec.is_section();
     found.switched = spec.is_section() && is_switched(std::get<SectionRef>(spec.target));
   } else if (kind.starts_with("a list")) {
     found.kind = KeyInfo::Kind::list;
@@ -109,6 +111,16 @@ Node word(std::string_view text) {
   return node;
 }
 
+/// Position of the quote that closes an item which begins with one; 0 for other items.
+std::size_t end_of_quote(std::string_view item) {
+  const auto begin = item.find_first_not_of(' ');
+  if (begin == std::string_view::npos || (item[begin] != '"' && item[begin] != '\'')) {
+    return 0;
+  }
+  const auto end = item.find(item[begin], begin + 1);
+  return end == std::string_view::npos ? 0 : end;
+}
+
 Node node_of(std::string_view text, const KeyInfo& found, const Origin& origin) {
   if (found.kind == KeyInfo::Kind::sections && (text.starts_with('{') || text.starts_with('['))) {
     return read_yaml(text, origin);
@@ -120,7 +132,7 @@ Node node_of(std::string_view text, const KeyInfo& found, const Origin& origin) 
     Node list;
     list.kind = Node::Kind::list;
     while (!text.empty()) {
-      const auto comma = text.find(',');
+      const auto comma = text.find(',', end_of_quote(text));
       list.items.push_back(word(trimmed(text.substr(0, comma))));
       text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
     }
@@ -224,7 +236,10 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
     check<ConfigError>(option.value || flag || found.kind == detail::KeyInfo::Kind::unknown, "config.parse",
                        "expected a value after ", quote(concat("--", option.key)), ", got none (command line)");
     const std::string_view value = option.value.value_or(flag ? "true" : "");
-    if (found.switched && detail::parse_bool(value)) {
+    const bool is_null = !value.empty() && detail::is_null(value);
+    check<ConfigError>(!is_null || !found.section || found.switched, "config.parse", "expected a mapping for ",
+                       quote(option.key), ", got null (command line)");
+    if (found.switched && (is_null || detail::parse_bool(value))) {
       set_option(config, concat(option.key, ".enabled"), value, origin.name);
     } else {
       detail::set(config, option.key, value, found, origin);

@@ -1,6 +1,8 @@
 #include <danling/core/format.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -127,6 +129,20 @@ std::string detail::quote(std::string_view text) {
   }
   out += '\'';
   return out;
+}
+
+std::string detail::shell_word(std::string_view text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("/._-+=,:@").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) {
+    return std::string(text);
+  }
+  std::string out = "'";
+  for (const char c : text) {
+    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return out + "'";
 }
 
 }  // namespace danling::inline v0

@@ -1,5 +1,7 @@
 #include <danling/data/batch_counts.hpp>
 
+#include <cmath>
+
 #include <ATen/ops/sum.h>
 
 namespace danling::inline v0::data::detail {
@@ -15,11 +17,15 @@ std::span<const CountName> normalizer_names() {
 
 std::span<const CountName> token_names() { return normalizer_names().subspan(1); }
 
+std::optional<std::int64_t> as_count(double value) {
+  return std::abs(value) < 0x1p63 ? std::optional(static_cast<std::int64_t>(value)) : std::nullopt;  // false for nan
+}
+
 std::optional<std::int64_t> as_count(const at::Tensor& value, bool wait) {
   if (!value.defined() || value.numel() != 1 || value.is_complex() || (!wait && !value.is_cpu())) {
     return std::nullopt;
   }
-  return value.is_floating_point() ? static_cast<std::int64_t>(value.item<double>()) : value.item<std::int64_t>();
+  return value.is_floating_point() ? as_count(value.item<double>()) : value.item<std::int64_t>();
 }
 
 std::optional<std::int64_t> as_count(const State& value, bool wait) {
@@ -30,7 +36,7 @@ std::optional<std::int64_t> as_count(const State& value, bool wait) {
     return value.boolean() ? 1 : 0;
   }
   return value.is_integer()  ? std::optional(value.integer())
-         : value.is_double() ? std::optional(static_cast<std::int64_t>(value.number()))
+         : value.is_double() ? as_count(value.number())
                              : std::nullopt;
 }
 
@@ -38,7 +44,9 @@ std::optional<std::int64_t> sum_of_mask(const at::Tensor& mask, bool wait) {
   if (!mask.defined() || (!wait && !mask.is_cpu())) {
     return std::nullopt;
   }
-  return as_count(mask.detach().sum(), true);
+  const auto count = as_count(mask.detach().sum(), true);
+  // Additive masks, of 0 and -inf or large negative numbers, do not count tokens.
+  return mask.is_floating_point() && count && *count <= 0 ? std::nullopt : count;
 }
 
 std::optional<std::int64_t> sum_of_mask(const State& mask, bool wait) {

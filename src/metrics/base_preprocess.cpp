@@ -6,9 +6,9 @@
 #include <danling/core/error.hpp>
 #include <danling/metrics/preprocess.hpp>
 
-#include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
 #include <metrics/shapes.hpp>
+#include <tensors/ignored.hpp>
 
 namespace danling::inline v0::metrics {
 namespace {
@@ -57,7 +57,7 @@ PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& tar
                         danling::detail::shape_text(label.sizes()));
     }
     if (options.ignore_index) {
-      keep(detail::not_ignored(label, *options.ignore_index));
+      keep(danling::detail::not_ignored(label, *options.ignore_index));
     }
     if (options.ignore_nan) {
       keep(label.isnan().logical_not());

@@ -11,9 +11,9 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/global_metrics_impl.hpp>
-#include <metrics/ignored.hpp>
 #include <metrics/kept.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/ignored.hpp>
 
 namespace danling::inline v0 {
 namespace detail {
@@ -191,7 +191,7 @@ detail::RowCount GlobalMetrics::Impl::count_rows(const at::Tensor& targets) cons
   const auto rows = targets.reshape({targets.size(0), targets.size(0) == 0 ? 0 : targets.numel() / targets.size(0)});
   at::Tensor counted = at::ones({targets.size(0)}, rows.options().dtype(at::kBool));
   if (ignored) {
-    counted = metrics::detail::not_ignored(rows, *ignored).any(1);
+    counted = detail::not_ignored(rows, *ignored).any(1);
   }
   if (nans) {
     counted = counted.logical_and(at::isnan(rows).any(1).logical_not());

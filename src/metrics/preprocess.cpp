@@ -11,10 +11,10 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/host_labels.hpp>
-#include <metrics/ignored.hpp>
 #include <metrics/probabilities.hpp>
 #include <metrics/scalar.hpp>
 #include <metrics/shapes.hpp>
+#include <tensors/ignored.hpp>
 
 namespace danling::inline v0::metrics {
 namespace {
@@ -47,7 +47,7 @@ PredsTargets drop_ignored(const at::Tensor& input, const at::Tensor& target, std
 }
 
 at::Tensor counted_on_device(const at::Tensor& target, std::optional<std::int64_t> ignore_index) {
-  return ignore_index ? detail::not_ignored(target, *ignore_index) : at::Tensor();
+  return ignore_index ? danling::detail::not_ignored(target, *ignore_index) : at::Tensor();
 }
 
 // The target's dtype, as in DanLing, except for predictions that it would round or make infinite.

@@ -11,6 +11,8 @@
 #include <danling/nn/losses.hpp>
 #include <danling/tensors/detail/describe.hpp>
 
+#include <tensors/ignored.hpp>
+
 namespace danling::inline v0::nn {
 
 DistillationLoss::DistillationLoss(double temperature, std::optional<std::int64_t> ignore_index)
@@ -31,8 +33,8 @@ std::pair<at::Tensor, at::Tensor> DistillationLoss::sum_and_count(const at::Tens
       at::kl_div(log_p(student), log_p(teacher.detach()), at::Reduction::None, /*log_target=*/true).sum(1);
   const double scale = temperature_ * temperature_;
   if (ignore_index_ && target.defined() && !target.is_floating_point() && target.sizes() == each.sizes()) {
-    const at::Tensor ignored = target.eq(*ignore_index_);
-    return {each.masked_fill(ignored, 0.0).sum().mul(scale), ignored.logical_not().sum()};
+    const at::Tensor counted = danling::detail::not_ignored(target, *ignore_index_);
+    return {each.masked_fill(counted.logical_not(), 0.0).sum().mul(scale), counted.sum()};
   }
   return {each.sum().mul(scale), at::full({}, each.numel(), each.options().dtype(at::kLong))};
 }

@@ -19,6 +19,8 @@
 #include <danling/tensors/detail/loss_targets.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
+#include <tensors/ignored.hpp>
+
 namespace danling::inline v0::nn {
 namespace {
 
@@ -123,7 +125,7 @@ std::int64_t TargetLoss::num_targets(const at::Tensor& target) const { return ta
 
 at::Tensor TargetLoss::count(const at::Tensor& logits, const at::Tensor& target) const {
   if (const auto value = ignored(target)) {
-    return target.ne(*value).sum();
+    return danling::detail::not_ignored(target, *value).sum();
   }
   return at::full({}, num_targets(target), logits.options().dtype(at::kLong));
 }
@@ -166,7 +168,7 @@ LossOptions of_classes(LossOptions options) {
 at::Tensor without(const at::Tensor& target, std::int64_t ignored) { return target.masked_fill(target.eq(ignored), 0); }
 
 at::Tensor zero_where_ignored(const at::Tensor& values, const at::Tensor& target, std::int64_t ignored) {
-  return values.masked_fill(target.eq(ignored), 0.0);
+  return values.masked_fill(danling::detail::not_ignored(target, ignored).logical_not(), 0.0);
 }
 
 }  // namespace

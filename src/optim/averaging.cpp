@@ -127,6 +127,14 @@ WeightAverage::WeightAverage(const torch::nn::Module& model, const SWAOptions& o
 
 WeightAverage::~WeightAverage() { restore(); }
 
+WeightAverage& WeightAverage::operator=(WeightAverage&& other) noexcept {
+  if (this != &other) {
+    std::destroy_at(this);  // restores the model's weights
+    std::construct_at(this, std::move(other));
+  }
+  return *this;
+}
+
 std::int64_t first_update(const SWAOptions& options, std::optional<std::int64_t> total) {
   const double start = options.start.value_or(0.75);
   check<ConfigError>(start >= 0 && (start < 1 || start == std::floor(start)), averaging,

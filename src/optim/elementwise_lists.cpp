@@ -18,19 +18,21 @@ using detail::rounded_stochastically;
 using detail::rounding_key;
 using detail::widened;
 
-/// Moves the members' counts to their device: one tensor for all members with equal counts, which stay equal while the
-/// members are updated together.
+/// Moves the members' counts and scalars to their device: one tensor for all members of a list with equal counts, which
+/// stay equal while the members are updated together. A list writes its scalars, so others must not share them.
 void ElementwiseOptimizer::Impl::count_on_device(Group& group, const Members& members) const {
   if (!uses_count(group)) {
     return;
   }
-  std::map<std::pair<double, std::array<double, detail::max_scalars>>, std::size_t> known;
-  std::map<const c10::TensorImpl*, std::size_t> moved;  // shared with parameters outside this update
+  using List = std::pair<at::ScalarType, std::size_t>;
+  std::map<std::tuple<List, double, std::array<double, detail::max_scalars>>, std::size_t> known;
+  std::map<std::pair<List, const c10::TensorImpl*>, std::size_t> moved;  // shared with parameters outside this update
   for (const std::size_t i : members) {
     Slot& slot = group.slots[i];
     const auto options = slot.param.options().dtype(at::kDouble).requires_grad(false);
+    const List list{slot.param.scalar_type(), slot.overlaps ? i + 1 : 0};
     if (slot.count < 0) {
-      const auto [found, added] = moved.try_emplace(slot.device_count.unsafeGetTensorImpl(), i);
+      const auto [found, added] = moved.try_emplace({list, slot.device_count.unsafeGetTensorImpl()}, i);
       Slot& first = group.slots[found->second];
       if (added) {
         slot.device_count = slot.device_count.clone();
@@ -43,7 +45,7 @@ void ElementwiseOptimizer::Impl::count_on_device(Group& group, const Members& me
       }
       continue;
     }
-    const auto [found, added] = known.try_emplace({slot.count, slot.scalars}, i);
+    const auto [found, added] = known.try_emplace({list, slot.count, slot.scalars}, i);
     if (added) {
       slot.device_count = at::full({}, slot.count, options.dtype(at::kFloat));
       for (std::size_t k = 0; k < slot.scalars.size() && rule.scalars[k] != nullptr; ++k) {
@@ -88,10 +90,11 @@ void ElementwiseOptimizer::Impl::run_lists(Group& group, const GradScale& scale)
   for (const auto& [device, all] : devices) {
     const detail::DeviceScale on_device(scale, device);
     count_on_device(group, all);
-    std::map<std::tuple<at::ScalarType, const c10::TensorImpl*, std::size_t>, Members> lists;
+    // Overlapping parameters in their order, which addresses would not have.
+    std::map<std::tuple<at::ScalarType, std::size_t, const c10::TensorImpl*>, Members> lists;
     for (const std::size_t i : all) {
       const Slot& slot = group.slots[i];
-      lists[{slot.param.scalar_type(), slot.device_count.unsafeGetTensorImpl(), slot.overlaps ? i + 1 : 0}].push_back(
+      lists[{slot.param.scalar_type(), slot.overlaps ? i + 1 : 0, slot.device_count.unsafeGetTensorImpl()}].push_back(
           i);
     }
     std::map<const c10::TensorImpl*, at::Tensor> counted;

@@ -76,13 +76,17 @@ struct LayerwiseOptimizer::Impl {
     for (const auto& named : rule.layout(layer.param)) {
       layer.state.push_back(at::zeros(named.sizes, options));
     }
-    if (needs_master(group, layer.param)) {
-      layer.master = layer.param.detach().to(at::kFloat).contiguous();
-    }
   }
 
   static double known_count(const Layer& layer) {
     return layer.count >= 0 ? layer.count : layer.device_count.item().toDouble();
+  }
+
+  /// Otherwise the lists would hold gradients after zero_grad().
+  void clear_lists() {
+    for (auto* list : {&small, &large, &others}) {
+      list->clear();
+    }
   }
 
   /// Sorts a group's parameters with gradients by the route of their update.
@@ -91,9 +95,7 @@ struct LayerwiseOptimizer::Impl {
     group.options.lr = self.groups_[g].lr;
     group.options.weight_decay = self.groups_[g].weight_decay;
     const auto& params = self.groups_[g].params;
-    for (auto* list : {&small, &large, &others}) {
-      list->clear();  // also after an exception
-    }
+    clear_lists();  // also after an exception
     for (std::size_t i = 0; i < group.layers.size(); ++i) {
       Layer& layer = group.layers[i];
       if (params.size() != group.layers.size() || !params[i].is_same(layer.param)) [[unlikely]] {
@@ -107,6 +109,9 @@ struct LayerwiseOptimizer::Impl {
       detail::check_gradient(rule.name(), layer.param, grad, what);
       if (layer.state.empty()) [[unlikely]] {
         begin(group, layer);
+      }
+      if (!layer.master.defined() && needs_master(group, layer.param)) [[unlikely]] {  // or the option is new
+        layer.master = layer.param.detach().to(at::kFloat).contiguous();
       }
       const at::ScalarType dtype = state_dtype(group, layer.param);
       for (const auto& state : layer.state) {
@@ -152,6 +157,7 @@ struct LayerwiseOptimizer::Impl {
         update_tensors(options, *item.layer, item.grad, divisor, nullptr);
       }
     }
+    clear_lists();
   }
 
   void update(const LayerwiseOptimizer& self, const GradScale& scale) {
@@ -174,6 +180,7 @@ struct LayerwiseOptimizer::Impl {
         update_tensors(groups[g].options, layer, item.grad, 1, &*on_device);
       }
     }
+    clear_lists();
   }
 
   void update_tensors(const OptimizerOptions& options, Layer& layer, const at::Tensor& grad, double divisor,

@@ -78,6 +78,7 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   void release_all();
   void end_gathers();
   void reduce(ShardUnit& unit, std::vector<at::Tensor> gradients);
+  void check_unchanged_flags() const;
   void announce(char kind, const ShardUnit& unit) const;
   bool is_root(const ShardUnit& unit) const { return &unit == units_.front().get(); }
 

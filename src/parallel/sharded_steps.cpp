@@ -10,6 +10,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
@@ -47,7 +48,23 @@ void ShardedParameters::enter_step() {
   check<StateError>(!is_stale_, step_where,
                     "expected update_parameters() between an update and the next step, which all ranks need with stage "
                     "1 and 2, got a step");
+  check_unchanged_flags();
   ++steps_;
+}
+
+// A unit was built for the parameters that required gradients then. With stage 1 and 2, freezing has its effect.
+void ShardedParameters::check_unchanged_flags() const {
+  for (const auto& unit : units_) {
+    for (const ShardedParameter& parameter : unit->parameters()) {
+      const bool trains = parameter.parameter.requires_grad();
+      const bool did = layout_.plain ? parameter.rows.requires_grad() : parameter.whole.requires_grad();
+      check<StateError>(
+          trains == did || (layout_.plain && did), step_where, "expected ", quote(parameter.name),
+          did ? " to be trained" : " to be frozen", ", as when the model was sharded, got requires_grad ",
+          trains ? "true" : "false",
+          "; set it in the runner's constructor, or use `stack: ddp`, where it may change between updates");
+    }
+  }
 }
 
 void ShardedParameters::leave_step() {
@@ -311,7 +328,8 @@ at::Tensor ShardedParameters::squared_grad_norm() const {
           continue;
         }
         const RowRange mine = split.range(rows, group_.rank());
-        const at::Tensor values = take_rows(gradient.detach(), {range.begin - mine.begin, range.count});
+        at::Tensor values = take_rows(gradient.detach(), {range.begin - mine.begin, range.count});
+        values = values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
         squares.push_back(at::linalg_vector_norm(values.contiguous(), 2, {}, false, at::kDouble).square());
       }
     }

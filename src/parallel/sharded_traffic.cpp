@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/view_as_real.h>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -81,7 +82,7 @@ void ShardTraffic::sum_first() {
                       static_cast<std::size_t>(replicas.size()));
       count_reduce(static_cast<std::int64_t>(sum.nbytes()) * (replicas.size() - 1));
     } else {
-      reduction->works.push_back(replicas.start_all_reduce(sum));
+      reduction->works.push_back(replicas.start_all_reduce(sum.is_complex() ? at::view_as_real(sum) : sum));
       count_reduce(2 * static_cast<std::int64_t>(sum.nbytes()) * (replicas.size() - 1) / replicas.size());
     }
   }

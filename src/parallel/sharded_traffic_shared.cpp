@@ -11,6 +11,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/strides.h>
 
 #include <danling/core/error.hpp>
 
@@ -189,9 +190,11 @@ class SharedTraffic final : public ShardTraffic {
   };
 
   at::Tensor tensor_at(std::byte* memory, const at::Tensor& like) const {
+    // Strides with gaps would reach into the next area.
+    const auto dense = c10::contiguous_strides(like.sizes());
     return at::from_blob(
-        memory, like.sizes(), like.strides(), [keep = values_](void*) {},
-        at::TensorOptions().dtype(like.scalar_type()));
+        memory, like.sizes(), like.is_non_overlapping_and_dense() ? like.strides() : at::IntArrayRef(dense),
+        [keep = values_](void*) {}, at::TensorOptions().dtype(like.scalar_type()));
   }
 
   static bool is_in_place(const ShardUnit& unit, const ShardUnit::Pack& pack) {

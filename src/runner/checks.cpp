@@ -306,11 +306,12 @@ void TorchRunnerBase::Internals::Checks::schedules() {
 }
 
 void TorchRunnerBase::Internals::Checks::metrics_fed(detail::LoopFrame& frame) {
-  if (runner_.active_metrics_ == nullptr || !is_empty(runner_.active_metrics_->count()) ||
-      !runner_.warned_.insert(concat("metrics ", runner_.split_)).second) {
+  const bool lacks_targets = frame.lacks_targets();
+  const bool unfed = runner_.active_metrics_ != nullptr && is_empty(runner_.active_metrics_->count());
+  if ((!lacks_targets && !unfed) || !runner_.warned_.insert(concat("metrics ", runner_.split_)).second) {
     return;
   }
-  if (frame.lacks_targets()) {
+  if (lacks_targets) {
     runner_.logger().warning(concat("no target of split ", quote(runner_.split_),
                                     " counts (ignore_index), so its loss and metrics have no values; check the labels "
                                     "of its dataset"));

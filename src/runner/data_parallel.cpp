@@ -214,7 +214,7 @@ Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
   if (reducer != nullptr) {
     check<StateError>(!reducer->has_started(), "runner.backward",
                       "expected parameters that are frozen or thawed between updates, got a change between backward() "
-                      "and the update; change requires_grad after step(), or in on_step");
+                      "and the update; change requires_grad after step(), or in on_step if its `updated` is true");
     any_missing_ = true;  // a thawed parameter may have no gradient
     state = reducer->powersgd_state();
     reducer.reset();

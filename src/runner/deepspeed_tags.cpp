@@ -54,7 +54,7 @@ std::optional<CheckpointCounters> counters_of(const fs::path& tagged) {
   }
 }
 
-std::vector<HistoryEntry> history_of(const fs::path& directory) {
+std::vector<HistoryEntry> history_of(const fs::path& directory, bool with_scores) {
   std::vector<std::tuple<CheckpointCounters, std::int64_t, std::string>> order;
   for (const std::string& tag : tags_in(directory)) {
     if (const auto name = parse_history_name(tag)) {
@@ -64,7 +64,8 @@ std::vector<HistoryEntry> history_of(const fs::path& directory) {
   std::sort(order.begin(), order.end());
   std::vector<HistoryEntry> out;
   for (const auto& [counters, progress, tag] : order) {
-    out.push_back({tag, modified_at(directory / tag)});
+    out.push_back({tag, modified_at(directory / tag),
+                   with_scores ? score_in(directory / tag / state_file) : std::optional<double>()});
   }
   return out;
 }
@@ -133,7 +134,7 @@ void DeepSpeedTags::write(const TagPublication& what, const State& state) {
         fs::remove_all(entry.path(), error);
       }
     }
-    history_ = history_of(directory_);
+    history_ = history_of(directory_, /*with_scores=*/what.rules.best > 0);
     mark_kept_by_hours(history_, what.rules);
     prepared_ = true;
   }

@@ -60,7 +60,8 @@ data::LoaderVisit TorchRunnerBase::Internals::Evaluator::visit(std::string_view 
   return {runner_.loader(split), 0, trains};
 }
 
-Result TorchRunnerBase::Internals::Evaluator::evaluate(std::string_view split, std::optional<std::int64_t> steps) {
+Result TorchRunnerBase::Internals::Evaluator::evaluate(std::string_view split, std::optional<std::int64_t> steps,
+                                                       bool demanded) {
   data::LoaderBase& loader = runner_.loader(split);
   check<StateError>(runner_.host_ == nullptr || runner_.host_->evaluation == nullptr, "runner.evaluate",
                     "expected finish_evaluation() after evaluate_on_batch, got another evaluation");
@@ -70,7 +71,7 @@ Result TorchRunnerBase::Internals::Evaluator::evaluate(std::string_view split, s
   check_unpadded(loader, split);
   Checks(runner_).same_loop("runner.evaluate", split);
   try {
-    return evaluate(loader, split, steps);
+    return evaluate(loader, split, steps, demanded);
   } catch (const std::exception& error) {
     if (!runner_.is_training()) {  // in training, train() reports the error to the others
       Agreement(runner_).report_failure(error);
@@ -85,7 +86,7 @@ Result TorchRunnerBase::Internals::Evaluator::evaluate(std::string_view split, s
 }
 
 Result TorchRunnerBase::Internals::Evaluator::evaluate(data::LoaderBase& loader, std::string_view split,
-                                                       std::optional<std::int64_t> steps) {
+                                                       std::optional<std::int64_t> steps, bool demanded) {
   const detail::FlagScope call(runner_.evaluating_);
   const WatchedLoop watched(runner_);
   const PausedPass paused(runner_);
@@ -124,7 +125,7 @@ Result TorchRunnerBase::Internals::Evaluator::evaluate(data::LoaderBase& loader,
     }
   }
   batches.end();
-  if (steps) {
+  if (steps && demanded) {  // a stream may end before the default
     const std::int64_t most = max_over_ranks(runner_.group(), done);
     if (most != *steps) {
       detail::fail_agreed<DataError>(true, "runner.evaluate_steps", "expected ", *steps, " batches in split ",
@@ -189,12 +190,13 @@ Result TorchRunnerBase::Internals::Evaluator::evaluate_in_training(std::string_v
 
 Result TorchRunnerBase::evaluate_epoch(std::string_view split) {
   initialize();
-  return Internals::Evaluator(*this).evaluate(split, std::nullopt);
+  return Internals::Evaluator(*this).evaluate(split, std::nullopt, false);
 }
 
 Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std::int64_t> steps) {
   initialize();
-  if (!steps) {
+  const bool demanded = steps.has_value();
+  if (!demanded) {
     const auto total = this->steps();
     check<ConfigError>(total.has_value(), "runner.evaluate_steps",
                        "expected a number of batches, got none; pass `steps` or set `steps` in the config");
@@ -208,7 +210,7 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
   const auto length = loader(split).num_steps();
   check<DataError>(!length || *steps <= *length || !group().alone(), "runner.evaluate_steps", "expected ", *steps,
                    " batches in split ", quote(split), ", got ", length.value_or(0));
-  return Internals::Evaluator(*this).evaluate(split, steps);
+  return Internals::Evaluator(*this).evaluate(split, steps, demanded);
 }
 
 Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {

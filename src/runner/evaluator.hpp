@@ -13,7 +13,8 @@ class TorchRunnerBase::Internals::Evaluator {
  public:
   explicit Evaluator(TorchRunnerBase& runner) : runner_(runner) {}
 
-  Result evaluate(std::string_view split, std::optional<std::int64_t> steps);
+  /// Evaluates `steps` batches at most, or all. @throws DataError when `demanded` and the split has fewer
+  Result evaluate(std::string_view split, std::optional<std::int64_t> steps, bool demanded);
   /// A checkpoint taken during it repeats the evaluation from its start, generators included.
   Result evaluate_in_training(std::string_view split, bool whole);
   /// Evaluates one batch. @return its loss
@@ -22,7 +23,7 @@ class TorchRunnerBase::Internals::Evaluator {
   data::LoaderVisit visit(std::string_view split);
 
  private:
-  Result evaluate(data::LoaderBase& loader, std::string_view split, std::optional<std::int64_t> steps);
+  Result evaluate(data::LoaderBase& loader, std::string_view split, std::optional<std::int64_t> steps, bool demanded);
   /// Evaluates the shards of global batch `done`, each with separate generators.
   void evaluate_shards(detail::LoopFrame& frame, data::LoaderVisit& batches, data::LoaderBase& loader,
                        std::int64_t done);

@@ -206,7 +206,7 @@ void log_resume(TorchRunnerBase& runner) {
     return;  // the file does not contain the optimizer
   }
   runner.logger().info(
-      concat("resume: --auto_resume true, or --resume ", latest.string(),
+      concat("resume: --auto_resume true, or --resume ", detail::shell_word(latest.string()),
              complete ? concat("; raise ", runner.epochs() ? "epochs" : "steps", " to train further") : std::string()));
 }
 

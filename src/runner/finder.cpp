@@ -43,6 +43,7 @@ TorchRunnerBase::Internals::Finder::Finder(TorchRunnerBase& runner, std::string_
   check<StateError>(runner.host_ == nullptr && !runner.evaluating_ && runner.pass_ == nullptr, operation,
                     "expected no training or evaluation in progress, got one; call it before the first batch or after "
                     "finish_training()");
+  Checks(runner).shards(operation, /*in_loop_of_runner=*/false);
   for (const std::string& split : runner.train_splits()) {
     loaders_.emplace_back(split, &runner.loader(split));
   }
@@ -199,7 +200,8 @@ TorchRunnerBase::Internals::Finder::Update TorchRunnerBase::Internals::Finder::u
   double weight = 0.0;
   do {
     data::LoaderBase& loader = next_batch();
-    const MicroBatch micro_batch{runner_.current_batch(loader), loader.batch_size(), loader.is_last()};
+    const MicroBatch micro_batch{runner_.current_batch(loader), loader.batch_size(),
+                                 /*last=*/!runner_.joins_updates_ && loader.is_last()};
     const auto normalizer = runner_.count_batch(micro_batch.batch).loss_normalizer;
     const OpenStep step = TrainPass(runner_).run_step(micro_batch, normalizer);
     const at::Tensor loss = probe_ ? probe_->take() : step.loss;

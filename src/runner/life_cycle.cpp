@@ -7,6 +7,7 @@
 #include <danling/runner/base_runner.hpp>
 #include <danling/runner/parallelism.hpp>
 
+#include <runner/agreed_error.hpp>
 #include <runner/saver.hpp>
 #include <runner/services.hpp>
 #include <runner/setup.hpp>
@@ -43,6 +44,10 @@ void BaseRunner::initialize() {
     Internals::Setup(*this).run();
   } catch (const std::exception& error) {
     failure_ = error.what();
+    phase_ = Phase::failed;
+    throw;
+  } catch (...) {
+    failure_ = detail::unknown_error;
     phase_ = Phase::failed;
     throw;
   }

@@ -90,6 +90,9 @@ std::function<double(std::int64_t)> scheduled_weight(const std::string& name, co
                                                      double final_weight, std::int64_t length) {
   const optim::SchedulerSpec options{.total_steps = length, .warmup_steps = 0, .cooldown_steps = 0};
   const auto curve = build_named(optim::curves(), concat("losses.", name, ".schedule"), *term.schedule, options);
+  check<ConfigError>(curve.fraction(0.3, options) != 0.0 || curve.fraction(1.0, options) != 0.0, build_losses_at,
+                     "expected 'losses.", name, ".schedule' as a curve that reaches the weight, got ", *term.schedule,
+                     ", which stays at 'from'; remove the key for a constant weight");
   const double from = detail::finite_weight(name, term.from.value_or(0.0));
   const bool by_factors = curve.defaults.scaling == "percentile";
   check<ConfigError>(!by_factors || from * final_weight > 0, build_losses_at, "expected 'losses.", name,

@@ -2,6 +2,7 @@
 #include <danling/runner/plan.hpp>
 
 #include <algorithm>
+#include <limits>
 
 #include <danling/core/detail/suggest.hpp>
 #include <danling/core/error.hpp>
@@ -26,7 +27,11 @@ std::optional<std::int64_t> RunnerPlan::steps() const {
     return config().steps;
   }
   const auto per_epoch = steps_per_epoch();
-  return epochs() && per_epoch ? std::optional<std::int64_t>(*epochs() * *per_epoch) : std::nullopt;
+  if (!epochs() || !per_epoch) {
+    return std::nullopt;
+  }
+  std::int64_t total = 0;  // `epochs` may be a number like 10^18: until early stopping ends the run
+  return __builtin_mul_overflow(*epochs(), *per_epoch, &total) ? std::numeric_limits<std::int64_t>::max() : total;
 }
 
 std::int64_t RunnerPlan::accum_steps() const { return config().accum_steps; }
@@ -39,7 +44,7 @@ std::int64_t RunnerPlan::checkpoint_interval() const {
     return 1;
   }
   const auto total = steps();
-  return total ? std::max<std::int64_t>((*total + 19) / 20, 1) : 8192;
+  return total ? std::max<std::int64_t>(*total / 20 + (*total % 20 != 0 ? 1 : 0), 1) : 8192;
 }
 
 std::int64_t RunnerPlan::log_interval() const {
@@ -47,7 +52,7 @@ std::int64_t RunnerPlan::log_interval() const {
     return *config().log_interval;
   }
   const auto total = steps();
-  return total ? std::max<std::int64_t>((*total + 99) / 100, 1) : 1024;
+  return total ? std::max<std::int64_t>(*total / 100 + (*total % 100 != 0 ? 1 : 0), 1) : 1024;
 }
 
 std::string RunnerPlan::round_name(std::int64_t index) const {

@@ -157,6 +157,18 @@ void BaseRunner::restore(const State& checkpoint) { Internals::Restorer(*this).r
 
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   Internals::Restorer(*this).initialize();
+  if (!group().alone()) {  // another rank may still be writing the file: all must read the same
+    std::string failure;
+    try {
+      checkpoint_manager().wait(std::nullopt);
+    } catch (const CheckpointError& error) {
+      failure = error.what();
+    }
+    group().barrier();
+    if (!failure.empty()) {
+      logger().warning(failure);
+    }
+  }
   const State checkpoint = read_checkpoint(path);
   Internals::Restorer(*this).restore(checkpoint, path);
   // A roll-back logs the later lines again.
@@ -296,7 +308,7 @@ State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
   if (!saves_shards() && is_sharded(path)) {  // a run of several processes: read it whole
     return load_sharded(path);
   }
-  return checkpoint_manager().load_checkpoint(path);  // waits for saves in progress
+  return checkpoint_manager().load_checkpoint(path);  // waits for saves of this process
 }
 
 bool BaseRunner::is_finished() const { return services_ != nullptr && services_->restore.finished; }

@@ -205,7 +205,7 @@ detail::RestorePoint BaseRunner::Internals::Restorer::find() {
     if (!aside.empty()) {
       services.logger.warning(
           concat("auto_resume: a new start moved the checkpoints of this config aside; to continue ",
-                 "from them, --resume ", aside.string()));
+                 "from them, --resume ", detail::shell_word(aside.string())));
     }
   }
   if (runner_.config().pretrained) {

@@ -9,6 +9,7 @@
 
 #include <danling/runner/early_stopping.hpp>
 
+#include <runner/agreed_error.hpp>
 #include <runner/agreement.hpp>
 #include <runner/profiler.hpp>
 #include <runner/restorer.hpp>
@@ -23,6 +24,9 @@ void BaseRunner::Internals::Setup::run() {
     build();
   } catch (const std::exception& error) {
     Agreement(runner_).report_failure(error);
+    throw;
+  } catch (...) {
+    Agreement(runner_).report_failure(detail::unknown_error);
     throw;
   }
 }

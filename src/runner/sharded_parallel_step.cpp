@@ -242,7 +242,9 @@ at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params
   std::vector<at::Tensor> owned;
   std::copy_if(params.begin(), params.end(), std::back_inserter(owned),
                [this](const at::Tensor& param) { return owns(param); });
-  const at::Tensor mine = optim::grad_norm(owned);
+  // On one device on all ranks, also on one that owns nothing: another path would round differently.
+  at::Tensor mine = optim::grad_norm(owned);
+  mine = params.empty() ? mine : mine.to(params.front().device());
   at::Tensor squares;
   if (computes_shards()) {  // over all parameters, since there is one model
     squares = models_.front().model->squared_grad_norm();

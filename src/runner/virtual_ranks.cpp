@@ -52,7 +52,9 @@ void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
 
 // Several models throw an error.
 void VirtualRanks::prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) {
-  gradients_ = std::make_unique<TreeSum>(optim::detail::params_of(*optimizers.front()), group(), options());
+  const auto params = optim::detail::params_of(*optimizers.front());
+  num_gradients_ = params.size();
+  gradients_ = std::make_unique<TreeSum>(params, group(), options());
 }
 
 void VirtualRanks::begin_step(const WindowPlace& place) {
@@ -79,6 +81,9 @@ void VirtualRanks::end_shard(optim::Optimizer& optimizer) {
                         join(param.sizes()), "]; create the embedding with sparse(false)");
     }
   }
+  check<StateError>(group().alone() || shard.size() == num_gradients_, "runner.backward", "expected the ",
+                    num_gradients_, " parameters that the optimizer had when training began, got ", shard.size(),
+                    "; add parameter groups before train() with parallel.virtual_ranks");
   gradients_->push(std::move(shard));
   buffers_->push();
 }

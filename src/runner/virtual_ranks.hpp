@@ -50,6 +50,7 @@ class VirtualRanks : public Parallelism {
   bool shared_memory_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<TreeSum> gradients_;
+  std::size_t num_gradients_ = 0;
   std::optional<ShardBuffers> buffers_;
   bool any_missing_ = true;  ///< in the last packet
 };

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include <ATen/ops/ne.h>
 #include <ATen/ops/sum.h>
 
 #include <danling/tensors/nested_tensor.hpp>
+
+#include <tensors/ignored.hpp>
 
 namespace danling::inline v0::detail {
 
@@ -18,7 +19,7 @@ std::int64_t count_targets(const at::Tensor& target, std::int64_t ignore_index) 
     const auto* label = static_cast<const std::int64_t*>(target.const_data_ptr());
     return std::count_if(label, label + target.numel(), [&](std::int64_t value) { return value != ignore_index; });
   }
-  return at::ne(target, ignore_index).sum().item<std::int64_t>();
+  return not_ignored(target, ignore_index).sum().item<std::int64_t>();
 }
 
 }  // namespace danling::inline v0::detail

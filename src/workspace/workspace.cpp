@@ -167,7 +167,9 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
   fs::path moved;
   try {
     store_source(source);
-    if (!resuming) {
+    if (resuming) {
+      move_back();
+    } else {
       moved = move_aside();
     }
     make_directories(checkpoint_dir());
@@ -229,6 +231,26 @@ fs::path Workspace::move_aside() const {
   auto target = next_attempt();
   move(staging, target);
   return target;
+}
+
+// Returns the files of a move that did not end to their places.
+void Workspace::move_back() const {
+  const auto staging = dir_ / attempts_name / moving_name;
+  std::error_code error;
+  std::vector<fs::path> moved;
+  for (fs::directory_iterator entry(staging, error), end; !error && entry != end; entry.increment(error)) {
+    moved.push_back(entry->path());
+  }
+  for (const auto& path : moved) {
+    if (!fs::exists(dir_ / path.filename(), error)) {
+      move(path, dir_ / path.filename());
+    }
+  }
+  if (!moved.empty() && fs::is_empty(staging, error)) {
+    fs::remove(staging, error);
+  } else if (!moved.empty()) {  // both have a file of this name: keep it as an attempt of its own
+    move(staging, next_attempt());
+  }
 }
 
 // Returns the destination for the files of an earlier attempt.

@@ -188,6 +188,12 @@ TEST_CASE("save and load: what a format or its name does not have is refused, an
   uneven["a"] = State::List{1, 2};
   uneven["b"] = State::List{1};
   CHECK(refusal(uneven, "a.csv") == "[checkpoint.save] expected columns of equal length, got 2 and 1 rows (key 'b')");
+  State hashes;
+  hashes["ids"] = at::tensor({1, -1}, at::kLong).view(at::kUInt64);  // 2^64 - 1
+  CHECK(refusal(hashes, "a.csv") == "[checkpoint.save] expected integers below 2^63, got a larger one (key 'ids')");
+  const State twice(State::Map{{1, "a"}, {"1", "b"}});
+  CHECK(refusal(twice, "a.json") ==
+        "[checkpoint.save] expected keys with different texts, got '1' as a number and as a text; save a .pth");
   const std::string known =
       "expected a file whose name ends in one of .pth, .pt, .safetensors, .npy, .npz, .json, .yaml, .yml, .csv, .tsv, "
       ".pkl, .pickle, .ckpt, got '";

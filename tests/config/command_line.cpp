@@ -85,6 +85,12 @@ TEST_CASE("parse: values as people type them", "[config]") {
   CHECK(config.layers.size() == 2);
 }
 
+TEST_CASE("parse: a comma in quotes is part of an item", "[config]") {
+  SampleConfig config;
+  CHECK_FALSE(parse_words(config, {"--words", "'a,b', c ,\"d,\",it's,e"}));
+  CHECK(config.words == std::vector<std::string>{"a,b", "c", "d,", "it's", "e"});
+}
+
 TEST_CASE("parse: a bool takes the next word only when it says true or false", "[config]") {
   SampleConfig config;
   CHECK_FALSE(parse_words(config, {"--verbose", "false"}));

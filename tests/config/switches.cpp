@@ -19,6 +19,11 @@ struct Tool {
   }
 };
 
+struct Own {
+  std::optional<bool> enabled;
+  void fields(dl::Fields& f) { f("enabled", enabled, "use it; unset: as the program"); }
+};
+
 struct Plain {
   int steps = 10;
   void fields(dl::Fields& f) { f("steps", steps, "steps"); }
@@ -26,9 +31,11 @@ struct Plain {
 
 struct ToolConfig : dl::Config {
   Tool tool;
+  Own own;
   Plain plain;
   void fields(dl::Fields& f) override {
     f("tool", tool, "a tool");
+    f("own", own, "a tool that the program may have");
     f("plain", plain, "no tool");
   }
 };
@@ -48,6 +55,9 @@ TEST_CASE("parse: a section with a key enabled is switched by its name", "[confi
   CHECK(parsed("--tool=true").tool.enabled);
   CHECK_FALSE(parsed("--tool", "--tool", "false").tool.enabled);
   CHECK_FALSE(parsed("--tool.steps", "3").tool.enabled);
+  CHECK(parsed("--own", "true").own.enabled == true);
+  CHECK_FALSE(parsed("--own", "true", "--own", "null").own.enabled.has_value());
+  CHECK_FALSE(parsed("--own", "true", "--own", "none").own.enabled.has_value());
   const ToolConfig both = parsed("--tool.steps", "3", "--tool");
   CHECK(both.tool.enabled);
   CHECK(both.tool.steps == 3);
@@ -64,6 +74,9 @@ TEST_CASE("parse: another section needs a key or a mapping", "[config]") {
   const char* word[] = {"program", "--tool", "yes please"};
   CHECK(error_of<dl::ConfigError>([&] { (void)dl::parse(config, 3, word); }) ==
         "[config.parse] expected true or false for 'tool', got 'yes please' (command line)");
+  const char* null[] = {"program", "--plain", "null"};
+  CHECK(error_of<dl::ConfigError>([&] { (void)dl::parse(config, 3, null); }) ==
+        "[config.parse] expected a mapping for 'plain', got null (command line)");
 }
 
 }  // namespace

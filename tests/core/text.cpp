@@ -1,6 +1,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 
 #include <danling/core/detail/suggest.hpp>
@@ -84,6 +85,22 @@ TEST_CASE("to_text, to_fixed: a point in every locale", "[core]") {
   CHECK(danling::to_fixed(0.25, 4) == "0.2500");
   CHECK(danling::to_fixed(1e300, 2) == "1.00e+300");
   CHECK(danling::to_significant(0.25, 4) == "0.25");
+}
+
+TEST_CASE("shell_word: a shell reads the same text back", "[core]") {
+  CHECK(danling::detail::shell_word("/runs/a_1/latest.pth") == "/runs/a_1/latest.pth");
+  for (const std::string text :
+       {"/my runs/latest.pth", "", "it's", "a\"b", "$HOME", "`x`", "*", "a;b", "-n", "\\", "ü", "a\nb"}) {
+    const std::string command = "printf %s " + danling::detail::shell_word(text);
+    FILE* output = popen(command.c_str(), "r");
+    REQUIRE(output != nullptr);
+    std::string read;
+    for (int c = 0; (c = std::fgetc(output)) != EOF;) {
+      read += static_cast<char>(c);
+    }
+    CHECK(pclose(output) == 0);
+    CHECK(read == text);
+  }
 }
 
 TEST_CASE("edit_distance: insertions, deletions, substitutions and swaps cost one", "[core]") {

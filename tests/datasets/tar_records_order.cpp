@@ -85,7 +85,8 @@ TEST_CASE("tar_records: a state taken anywhere goes on with the same records, an
       CHECK(before.skip(at) == at);
       const State state = before.state_dict();
       auto other = options;
-      other.seed = 99;  // the state's seed is taken over
+      other.seed = 99;  // the state's seed and split are taken over
+      other.split = "other";
       data::TarRecords after({numbers.pattern()}, other);
       after.load_state_dict(state);
       CHECK(danling::bitwise_equal(after.state_dict(), state));

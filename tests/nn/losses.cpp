@@ -197,6 +197,24 @@ TEST_CASE("losses: the normalizer counts the targets of the mean", "[nn]") {
   CHECK_FALSE(nn::CrossEntropyLoss().normalizer(at::Tensor()));
 }
 
+TEST_CASE("losses: -100 ignores no class of unsigned targets", "[nn]") {
+  const at::Tensor labels = at::tensor({156, 7, 156}, at::kLong), bytes = labels.to(at::kByte);  // 156 = 256 - 100
+  const at::Tensor logits = at::zeros({3, 200});
+  for (const char* type : {"cross_entropy", "focal"}) {
+    const auto loss = nn::losses().at(type)({});
+    CHECK((*loss)(logits, bytes).item<double>() == (*loss)(logits, labels).item<double>());
+    CHECK(loss->normalizer(bytes) == 3);
+  }
+  const at::Tensor ones = at::tensor({1, 0}, at::kByte), scores = at::zeros({2});
+  const nn::LossOptions ignoring{.ignore_index = -255};  // 1 in a byte
+  CHECK(nn::BinaryCrossEntropyLoss(ignoring)(scores, ones).item<double>() == Approx(std::log(2.0)));
+  CHECK(nn::SigmoidFocalLoss(ignoring)(scores, ones).item<double>() ==
+        nn::SigmoidFocalLoss()(scores, ones).item<double>());
+  const nn::DistillationLoss distillation(2.0, -100);
+  const auto [sum, count] = distillation.sum_and_count(at::zeros({3, 200}), at::ones({3, 200}), bytes);
+  CHECK(count.item<std::int64_t>() == 3);
+}
+
 TEST_CASE("losses: mse and l1 refuse a target of another shape, which would broadcast", "[nn]") {
   for (const std::string type : {"mse", "l1"}) {
     const auto loss = nn::losses().at(type)({});

@@ -81,6 +81,21 @@ TEST_CASE("WeightAverage: the model's own weights return with its end", "[optim]
   CHECK(net->weight.item<double>() == 3.0);
 }
 
+TEST_CASE("WeightAverage: an average that replaces an applied one returns the model's own weights", "[optim]") {
+  torch::nn::Linear net(1, 1);
+  torch::nn::init::constant_(net->weight, 1.0);
+  const danling::optim::EMAOptions options{.decay = 0.5, .warmup = 0};
+  danling::optim::WeightAverage ema(*net, options);
+  ema.update();
+  torch::nn::init::constant_(net->weight, 3.0);
+  ema.update();
+  ema.apply();
+  CHECK(net->weight.item<double>() == 2.0);
+  ema = danling::optim::WeightAverage(*net, options);
+  CHECK(net->weight.item<double>() == 3.0);
+  CHECK_FALSE(ema.is_applied());
+}
+
 TEST_CASE("WeightAverage: equals AveragedModel with an exponential or an equal average, of buffers too or with copies",
           "[optim]") {
   struct Case {

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/optim/rmsprop.h>
 
@@ -161,6 +163,42 @@ TEST_CASE("Optimizer: a scale and a flag on the host give the update of unscaled
 
 TEST_CASE("Optimizer: the path for scales on a device gives the update of unscaled gradients, or none", "[optim]") {
   check_runs(at::kCPU, optim::detail::step_on_device);
+}
+
+TEST_CASE(
+    "Optimizer: parameters of several dtypes, and such that overlap, each advance the schedules of their rule once",
+    "[optim]") {
+  const Kind scheduled[] = {{"nadam", make<optim::NAdam>, {.lr = 0.05}}, {"asgd", make<optim::ASGD>, {.lr = 0.05}}};
+  for (const Kind& kind : scheduled) {
+    CAPTURE(kind.name);
+    const auto params = [] {
+      const at::Tensor memory = at::linspace(0, 1, 12, at::kFloat);
+      std::vector<at::Tensor> out = {at::ones({4}, at::kFloat), at::ones({4}, at::kDouble), memory.narrow(0, 0, 8),
+                                     memory.narrow(0, 4, 8)};
+      for (at::Tensor& param : out) {
+        param = param.detach().set_requires_grad(true);
+      }
+      return out;
+    };
+    const auto got = params(), expected = params();
+    const auto device = kind.make(got, kind.options), host = kind.make(expected, kind.options);
+    for (int t = 0; t < 4; ++t) {
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        got[i].mutable_grad() = at::arange(got[i].numel(), at::kDouble).add_(t).sin_().to(got[i].scalar_type());
+        expected[i].mutable_grad() = got[i].grad().clone();
+      }
+      optim::detail::step_on_device(*device, {.scale = at::ones({})});
+      host->step();
+    }
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      CHECK((got[i] - expected[i]).abs().max().item().toDouble() <= 1e-6);
+    }
+    const auto a = tensors_of(device->state_dict()), b = tensors_of(host->state_dict());
+    REQUIRE(a.size() == b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      CHECK((a[i] - b[i]).abs().max().item().toDouble() <= 1e-6);
+    }
+  }
 }
 
 TEST_CASE("Optimizer: a scale and a flag on a GPU give the update of unscaled gradients, or none", "[optim][cuda]") {

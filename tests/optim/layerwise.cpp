@@ -319,6 +319,37 @@ TEST_CASE("Layerwise: master weights are a float32 run, stochastic rounding lose
   }
 }
 
+TEST_CASE("Layerwise: an update keeps no gradient", "[optim]") {
+  for (const char* type : {"lamb", "adafactor"}) {
+    for (const bool fused : {true, false}) {
+      CAPTURE(type, fused);
+      Net net(type, {.fused = fused}, {{40, 30}, {600}, {300, 400}}, at::kFloat);
+      net.set_gradients(0);
+      net.optimizer->step();
+      for (const at::Tensor& param : net.params) {
+        CHECK(param.grad().use_count() == 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("LAMB: master weights that are set after the first update keep small updates", "[optim]") {
+  Net net("lamb", {.lr = 1e-5}, {{600}}, at::kBFloat16);
+  net.set_gradients(0);
+  net.optimizer->step();
+  auto& lamb = dynamic_cast<optim::LayerwiseOptimizer&>(*net.optimizer);
+  auto options = lamb.options(0);
+  options.master_weights = true;
+  lamb.set_options(0, options);
+  const at::Tensor before = net.params[0].detach().clone();
+  for (int step = 0; step < 400; ++step) {
+    net.set_gradients(0);
+    net.optimizer->step();
+  }
+  CHECK(net.optimizer->state_dict().at("state").map().begin()->value.find("master_param") != nullptr);
+  CHECK_FALSE(at::equal(net.params[0], before));
+}
+
 TEST_CASE("LAMB: a parameter of zeros takes a whole step, a larger one a longer step", "[optim]") {
   at::Tensor zeros = at::zeros({4}).set_requires_grad(true);
   at::Tensor ones = at::ones({4}).set_requires_grad(true);

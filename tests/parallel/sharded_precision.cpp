@@ -233,5 +233,99 @@ TEST_CASE("ShardedModel: options that contradict each other are refused", "[para
         "[parallel.fsdp] expected stage 3 with offload, got stage 1, whose rows are parts of the module's parameters");
 }
 
+TEST_CASE("ShardedModel: a parameter that is thawed after sharding, or frozen in stage 3, is an error", "[parallel]") {
+  for (const int stage : {1, 2, 3}) {
+    check_ranks(
+        run_ranks(
+            2,
+            [&](const Group& group) {
+              auto net = make_small_net();
+              const Tensor thawed = net->named_parameters()["0.bias"];
+              const Tensor trained = net->named_parameters()["3.bias"];
+              thawed.set_requires_grad(false);
+              ShardedModel sharded(net.ptr(), group, {.units = {"Linear"}, .stage = stage});
+              const auto refusal = [&] {
+                return error_of<danling::StateError>([&] { const ShardedModel::Step step(sharded); });
+              };
+              const std::string advice =
+                  "; set it in the runner's constructor, or use `stack: ddp`, where it may change between updates";
+              thawed.set_requires_grad(true);
+              expect(refusal() ==
+                         "[parallel.fsdp] expected '0.bias' to be frozen, as when the model was sharded, "
+                         "got requires_grad true" +
+                             advice,
+                     "an error for a thawed parameter");
+              thawed.set_requires_grad(false);
+              {
+                const ShardedModel::Step step(sharded);
+              }
+              if (stage == 3) {
+                trained.set_requires_grad(false);
+                expect(refusal() ==
+                           "[parallel.fsdp] expected '3.bias' to be trained, as when the model was "
+                           "sharded, got requires_grad false" +
+                               advice,
+                       "an error for a frozen parameter");
+              }
+              return std::string("refused");
+            }),
+        "refused");
+  }
+}
+
+TEST_CASE("ShardedModel: the norm of complex gradients, and rows of parameters with gaps", "[parallel]") {
+  struct Net : torch::nn::Module {
+    Net() {
+      torch::manual_seed(3);
+      gaps = register_parameter("gaps", torch::randn({5, 8}, torch::kDouble).narrow(1, 0, 4));
+      wave = register_parameter("wave", torch::randn({5, 4}, torch::kComplexDouble));
+    }
+    Tensor forward(const Tensor& x) {
+      return torch::real(torch::matmul(wave, x.to(torch::kComplexDouble))) * gaps.sum(1);
+    }
+    Tensor gaps, wave;
+  };
+  for (const int stage : {1, 2, 3}) {
+    for (const bool shared : {true, false}) {
+      check_ranks(run_ranks(2,
+                            [&](const Group& group) {
+                              const auto net = std::make_shared<Net>(), whole = std::make_shared<Net>();
+                              ShardedModel sharded(net, group, {.units = {}, .stage = stage, .shared_memory = shared});
+                              std::vector<Tensor> rows;
+                              for (const auto& [name, tensor] : sharded.named_parameters()) {
+                                rows.push_back(tensor);
+                              }
+                              danling::optim::SGD ours(rows, {.lr = 0.1}), theirs(whole->parameters(), {.lr = 0.1});
+                              for (int update = 0; update < 3; ++update) {
+                                const Tensor x =
+                                    torch::ones({4}, torch::kDouble) * (update + 1);  // the same on both ranks
+                                {
+                                  const ShardedModel::Step step(sharded);
+                                  net->forward(x).square().sum().backward();
+                                }
+                                sharded.finish_backward();
+                                (whole->forward(x).square().sum() * 2).backward();
+                                double squares = 0;
+                                for (const Tensor& parameter : whole->parameters()) {
+                                  squares += parameter.grad().abs().square().sum().item<double>();
+                                }
+                                const double norm = sharded.squared_grad_norm().item<double>();
+                                expect(std::abs(norm - squares) <= 1e-12 * squares, "the squared norm");
+                                ours.step();
+                                theirs.step();
+                                sharded.zero_grad();
+                                theirs.zero_grad();
+                                sharded.update_parameters();
+                              }
+                              const ShardedModel::FullParameters scope(sharded);
+                              expect(torch::allclose(net->gaps, whole->gaps, 1e-12, 1e-12), "the parameter with gaps");
+                              expect(torch::allclose(net->wave, whole->wave, 1e-12, 1e-12), "the complex parameter");
+                              return std::string("equal");
+                            }),
+                  "equal");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sharded_precision_test

@@ -85,6 +85,33 @@ TEST_CASE("BasicTorchRunner: without a loss normalizer the attention mask of the
   Counter<dl::Batch> of_batch;
   dl::Batch batch{.extra = inputs};
   CHECK(of_batch.normalizer_of(batch) == 3);
+  batch.extra["attention_mask"] = mask.to(torch::kFloat);
+  CHECK(of_batch.normalizer_of(batch) == 3);
+  for (const double hidden : {-1e9, -std::numeric_limits<double>::infinity()}) {  // added to the scores of attention
+    batch.extra["attention_mask"] = torch::zeros({2, 3}).masked_fill(mask == 0, hidden);
+    CHECK_FALSE(of_batch.normalizer_of(batch));
+  }
+  batch.extra["attention_mask"] = torch::zeros({2, 3});
+  CHECK_FALSE(of_batch.normalizer_of(batch));
+}
+
+TEST_CASE("BasicTorchRunner: a negative loss normalizer is an error", "[runner]") {
+  struct Unknown {
+    std::int64_t size() const { return 16; }
+    dl::Batch get_batch(std::span<const std::int64_t> indices) {
+      dl::Batch batch = make_points(static_cast<std::int64_t>(indices.size()), indices.front());
+      batch.loss_normalizer = -1;
+      return batch;
+    }
+    bool train() const { return true; }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  runner.datasets["train"] = Unknown();
+  CHECK_THAT(error_of<dl::DataError>([&] { runner.train(); }),
+             Catch::Matchers::Contains("[runner.accumulate] expected a loss_normalizer of at least 0, got -1"));
 }
 
 TEST_CASE("BasicTorchRunner: loss normalizers are the weights of the micro-batches of a window", "[runner]") {

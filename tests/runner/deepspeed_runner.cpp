@@ -254,6 +254,28 @@ TEST_CASE("DeepSpeedRunner: prunes its history, but nothing that a pointer names
                                                        "latest.pointer", "model.pth", "model.safetensors"});
 }
 
+TEST_CASE("DeepSpeedRunner: a later process keeps the best of the history", "[runner][deepspeed]") {
+  const Folder folder;
+  TinyConfig config = deepspeed_config(folder);
+  config.checkpoint.keep_latest_k = 1;
+  config.checkpoint.keep_best_k = 2;
+  config.auto_resume = true;
+  fs::path directory;
+  for (const std::int64_t epochs : {3, 4}) {
+    config.epochs = epochs;
+    JsonRunner runner(config);
+    runner.losses = {1, 2, 3, 4};
+    runner.train();
+    directory = checkpoints_of(runner);
+  }
+  CHECK(pointed(directory, "best") == "ckpt-e000001");
+  const auto names = entries(directory);
+  for (const char* name : {"ckpt-e000001", "ckpt-e000002", "ckpt-e000004"}) {
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  }
+  CHECK(std::count(names.begin(), names.end(), "ckpt-e000003") == 0);
+}
+
 constexpr auto resumed_json = R"({"train_micro_batch_size_per_gpu": 8,
     "optimizer": {"type": "Adam", "params": {"lr": 0.02}},
     "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.01, "cycle_max_lr": 0.1, "cycle_first_step_size": 9}}})";

@@ -179,6 +179,20 @@ TEST_CASE("BaseRunner: initialize() runs once: after a failure, from a hook or w
           "luck, got none");
   }
   {
+    struct Throwing : TinyRunner {
+      using TinyRunner::TinyRunner;
+
+     protected:
+      void build_optimizer() override { throw 42; }
+    };
+    Throwing runner(config);
+    CHECK_THROWS_AS(runner.train(), int);
+    CHECK(
+        error_of<dl::StateError>([&] { runner.train(); }) ==
+        "[runner.initialize] expected a runner that initialised, got one that failed before: an exception that is not "
+        "a std::exception");
+  }
+  {
     ReentrantRunner runner(config);
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
           "[runner.initialize] expected to be called once, got a call from one of its hooks");

@@ -106,6 +106,15 @@ TEST_CASE("ParallelRunner: a run goes on from a file with slices and stages, and
   check_as_one_process(continue_gpt(folder.path(), files, gpt_updates, 13));
 }
 
+TEST_CASE("ParallelRunner: slices and stages go on from a file that is newer than their shards", "[runner][parallel]") {
+  const Layout files{"one process, files", 1, [](GptTestConfig& config) { config.checkpoint.backend = "file"; }};
+  const Layout sliced{"tensor", 2, grid({.tensor = 2})};
+  const Folder folder;
+  continue_gpt(folder.path(), sliced, 7);
+  continue_gpt(folder.path(), files, 13, 7);
+  check_as_one_process(continue_gpt(folder.path(), sliced, gpt_updates, 13));
+}
+
 TEST_CASE("ParallelRunner: one process resumes the newest sound shards of a grid", "[runner][parallel]") {
   const Layout one{"one process, files", 1, [](GptTestConfig& config) { config.checkpoint.backend = "file"; }};
   const Layout sliced{"tensor", 2, grid({.tensor = 2})};

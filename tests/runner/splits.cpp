@@ -97,6 +97,23 @@ TEST_CASE("splits: a misspelt split is an error that lists the splits, before an
         "[runner.train] expected splits among [train], got 'trian'; did you mean 'train'?");
 }
 
+TEST_CASE("evaluate_steps: a stream that ends before a twentieth of the run is evaluated whole", "[runner]") {
+  struct Short : PointStream {
+    Short() { all = make_points(16, 1000); }
+    bool train() const { return false; }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 60;
+  TinyRunner runner(config);
+  runner.datasets["val"] = Short();
+  runner.train();
+  REQUIRE(runner.evaluation_batches == 2);
+  CHECK(runner.evaluate_steps("val").number("loss") != nullptr);
+  CHECK(error_of<dl::DataError>([&] { runner.evaluate_steps("val", 3); }) ==
+        "[runner.evaluate_steps] expected 3 batches in split 'val', got 2");
+}
+
 TEST_CASE("evaluate_steps: more steps than the split has are an error before the first", "[runner]") {
   const Folder folder;
   TinyRunner runner{TinyConfig(folder)};

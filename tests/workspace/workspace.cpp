@@ -116,6 +116,35 @@ TEST_CASE("Workspace: a move that a crash cut short is completed into one attemp
   CHECK_FALSE(fs::exists(second.dir() / "attempts/.moving"));
 }
 
+TEST_CASE("Workspace: a resumed attempt takes back what an interrupted move has moved", "[workspace]") {
+  const TempDir dir;
+  auto options = options_in(dir);
+  options.timestamp = "20260101-000000-000001";
+  Workspace first(options);
+  first.open(false);
+  danling_test::write_file(first.checkpoint_dir() / "latest.pth", "weights");
+  danling_test::write_file(first.metrics_file(), "{}\n");
+  first.close();
+  fs::create_directories(first.dir() / "attempts/.moving");
+  fs::rename(first.metrics_file(), first.dir() / "attempts/.moving/metrics.jsonl");
+
+  options.timestamp = "20260101-000000-000002";
+  Workspace second(options);
+  CHECK(second.open(true).empty());
+  CHECK(read_file(second.metrics_file()) == "{}\n");
+  CHECK_FALSE(fs::exists(second.dir() / "attempts/.moving"));
+  second.close();
+
+  // A file of this name was written meanwhile: both stay.
+  fs::create_directories(first.dir() / "attempts/.moving");
+  danling_test::write_file(first.dir() / "attempts/.moving/metrics.jsonl", "[1]\n");
+  options.timestamp = "20260101-000000-000003";
+  Workspace third(options);
+  third.open(true);
+  CHECK(read_file(third.metrics_file()) == "{}\n");
+  CHECK(read_file(third.dir() / "attempts/20260101-000000-000002/metrics.jsonl") == "[1]\n");
+}
+
 TEST_CASE("Workspace: a resumed attempt keeps everything where it is", "[workspace]") {
   const TempDir dir;
   Workspace first(options_in(dir));

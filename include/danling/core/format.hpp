@@ -108,6 +108,9 @@ std::string join(const Range& items, std::string_view separator = ", ") {
 /// Returns `text` in single quotes, with control characters escaped.
 std::string quote(std::string_view text);
 
+/// Returns `text` as one word of a shell, quoted only where it must be: for commands that a user may copy.
+std::string shell_word(std::string_view text);
+
 }  // namespace detail
 
 #ifdef DANLING_SOURCES  // the library's own files name them without `detail`

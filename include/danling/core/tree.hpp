@@ -119,7 +119,7 @@ class Tree {
 
     /// Adds a key without looking for it; the caller ensures that it is absent.
     Tree& append(Key key, Tree value) {
-      entries_.push_back(Entry{std::move(key), std::move(value)});
+      entries_.emplace_back(std::move(key), std::move(value));
       if (2 * entries_.size() > slots_.size() && entries_.size() > few) {
         index();
       } else if (!slots_.empty()) {
@@ -283,6 +283,8 @@ class Tree {
 
 template <class TensorType>
 struct Tree<TensorType>::Entry {
+  Entry(Key name, Tree content) : key(std::move(name)), value(std::move(content)) {}
+
   Key key;
   Tree value;
 };

@@ -46,7 +46,7 @@ class WeightAverage {
   WeightAverage(const torch::nn::Module& model, const SWAOptions& options,
                 std::optional<std::int64_t> total = std::nullopt);
   WeightAverage(WeightAverage&&) = default;
-  WeightAverage& operator=(WeightAverage&&) = default;
+  WeightAverage& operator=(WeightAverage&& other) noexcept;  ///< restores the model's weights first
   WeightAverage(const WeightAverage&) = delete;
   WeightAverage& operator=(const WeightAverage&) = delete;
   ~WeightAverage();  ///< restores the model's weights

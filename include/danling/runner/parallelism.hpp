@@ -206,12 +206,12 @@ class Parallelism {
   /// needs windows of two or more micro-batches.
   virtual bool sums_in_backward() const { return false; }
   /// Returns a float32 scalar on the device: 1 if a gradient on any rank is not finite, else 0. Called where no norm is
-  /// computed. Does not wait for the device.
+  /// computed. Does not wait for the device, except where ranks have different parts of a model.
   virtual at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params);
   /// Clips as optim/clip.hpp does. Does not wait for the device.
   virtual void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor);
   /// Stores the clipping factor in `scale`, for the optimizer's pass, and sets `scale.found_inf` for a non-finite norm.
-  /// Does not wait for the device.
+  /// Does not wait for the device, except where ranks have different parts of a model.
   /// @param max_norm  infinite if only the norm is needed
   /// @return the norm of the gradients divided by `scale`, over all shards: the same on every rank
   virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale);

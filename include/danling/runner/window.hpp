@@ -47,10 +47,13 @@ class AccumulationWindow {
   }
 
   /// Called by the loop before each micro-batch. @param alone  the only micro-batch of its window
-  /// @throws StateError when a weighted window receives a micro-batch without a normalizer
+  /// @throws StateError when a weighted window receives a micro-batch without a normalizer; DataError for a negative
+  /// one
   void begin_micro_batch(std::optional<std::int64_t> normalizer, bool alone) {
+    detail::check<DataError>(normalizer.value_or(0) >= 0, "runner.accumulate",
+                             "expected a loss_normalizer of at least 0, got ", normalizer.value_or(0));
     ++count_;
-    if (normalizer && *normalizer <= 0) {
+    if (normalizer && *normalizer == 0) {
       weight_ = 0.0;  // no valid target: must not train, whatever its loss
       return;
     }

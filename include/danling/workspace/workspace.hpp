@@ -122,6 +122,7 @@ class Workspace {
  private:
   class Lock;
   std::filesystem::path move_aside() const;
+  void move_back() const;
   std::filesystem::path next_attempt() const;
   void require_open(std::string_view operation) const;
   void store_source(const std::filesystem::path& source) const;

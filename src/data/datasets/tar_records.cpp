@@ -83,7 +83,7 @@ std::string hash_of(const std::vector<std::filesystem::path>& shards) {
 }  // namespace
 
 TarRecords::TarRecords(const std::vector<std::string>& shards, TarRecordsOptions options)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), order_split_(options_.split) {
   check<ConfigError>(options_.shuffle_buffer >= 0, shards_component, "expected a shuffle_buffer of 0 or more, got ",
                      options_.shuffle_buffer);
   std::vector<std::string> missing;
@@ -110,7 +110,7 @@ TarRecords::TarRecords(const std::vector<std::string>& shards, TarRecordsOptions
 const std::filesystem::path& TarRecords::path_of(std::int64_t shard) const {
   const auto count = static_cast<std::int64_t>(shards_.size());
   if (options_.shuffle_shards) {
-    shard = Permutation(count, order_key(options_.seed, epoch_, options_.split + "/shards"))(shard);
+    shard = Permutation(count, order_key(options_.seed, epoch_, order_split_ + "/shards"))(shard);
   }
   return shards_[static_cast<std::size_t>(shard)];
 }
@@ -177,7 +177,7 @@ std::optional<TarRecord> TarRecords::take(bool prefetch) {
       buffer_.push_back(std::move(*slot));
     }
     if (!buffer_.empty()) {
-      const RandomKey key = RandomKey::of(order_key(options_.seed, epoch_, options_.split + "/buffer"));
+      const RandomKey key = RandomKey::of(order_key(options_.seed, epoch_, order_split_ + "/buffer"));
       Random random(key.fold_in(static_cast<std::uint64_t>(taken_)));
       auto& chosen = buffer_[static_cast<std::size_t>(random.randint(static_cast<std::int64_t>(buffer_.size())))];
       out = std::move(chosen.record);
@@ -216,6 +216,7 @@ State TarRecords::state_dict() const {
   state["shuffle_shards"] = options_.shuffle_shards;
   state["shuffle_buffer"] = options_.shuffle_buffer;
   state["seed"] = static_cast<std::int64_t>(options_.seed);
+  state["split"] = order_split_;
   state["epoch"] = epoch_;
   state["shard"] = shard_;
   state["offset"] = static_cast<std::int64_t>(offset_);
@@ -254,6 +255,9 @@ void TarRecords::load_state_dict(const State& state) {
 
   TarRecords loaded(*this);
   loaded.options_.seed = static_cast<std::uint64_t>(state.at("seed").integer());
+  if (const State* split = state.find("split")) {  // older states lack it
+    loaded.order_split_ = split->string();
+  }
   loaded.reset(state.at("epoch").integer());
   loaded.taken_ = taken;
   const auto* place = places.const_data_ptr<std::int64_t>();

@@ -13,13 +13,14 @@
 #include <ATen/ops/zeros.h>
 
 #include <metrics/functional/class_sums.hpp>
-#include <metrics/ignored.hpp>
+#include <tensors/ignored.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
 
 at::Tensor counted_targets(const at::Tensor& targets, const ScoreTask& task) {
-  return task.ignore_index ? not_ignored(targets, *task.ignore_index) : at::ones_like(targets, at::kBool);
+  return task.ignore_index ? danling::detail::not_ignored(targets, *task.ignore_index)
+                           : at::ones_like(targets, at::kBool);
 }
 
 }  // namespace

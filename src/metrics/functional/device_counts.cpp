@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <metrics/functional/counts.hpp>
-#include <metrics/ignored.hpp>
+#include <tensors/ignored.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -45,7 +45,7 @@ DeviceDecisions decide(const at::Tensor& scores, const at::Tensor& targets, cons
   DeviceDecisions out;
   out.labels = targets.to(at::kLong);
   if (rule.ignore_index) {
-    out.counted = not_ignored(targets, *rule.ignore_index);
+    out.counted = danling::detail::not_ignored(targets, *rule.ignore_index);
   }
   if (scores.dim() == 1) {
     out.predicted = scores.to(at::kLong);
@@ -95,7 +95,8 @@ at::Tensor labels_on_device(const at::Tensor& scores, const at::Tensor& targets,
                                    ? scores.gt(rule.threshold).reshape({-1, rule.num_labels})
                                    : scores.ne(0).reshape({-1, rule.num_labels});
   const at::Tensor labels = targets.reshape({-1, rule.num_labels});
-  const at::Tensor counted = rule.ignore_index ? not_ignored(labels, *rule.ignore_index) : at::Tensor();
+  const at::Tensor counted =
+      rule.ignore_index ? danling::detail::not_ignored(labels, *rule.ignore_index) : at::Tensor();
   const at::Tensor positive = with_counted(labels.eq(1), counted);
   const at::Tensor negative = with_counted(labels.eq(0), counted);
   const at::Tensor refused = predicted.bitwise_not();

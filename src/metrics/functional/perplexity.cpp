@@ -14,8 +14,8 @@
 
 #include <metrics/functional/log_sum_exp.hpp>
 #include <metrics/functional/score_values.hpp>
-#include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/ignored.hpp>
 #include <tensors/raw.hpp>
 #include <tensors/workers.hpp>
 
@@ -93,7 +93,7 @@ at::Tensor sums_by_kernels(const at::Tensor& rows, const at::Tensor& labels, std
       scores = scores.to(at::kFloat);
     }
     const at::Tensor label = labels.narrow(0, begin, length);
-    const at::Tensor counted = ignore_index ? detail::not_ignored(label, *ignore_index) : at::Tensor();
+    const at::Tensor counted = ignore_index ? danling::detail::not_ignored(label, *ignore_index) : at::Tensor();
     const at::Tensor index = label.clamp(0, vocabulary - 1).unsqueeze(1);
     const at::Tensor own = scores.gather(1, index).squeeze(1).to(at::kDouble);
     // Subtract large scores first, then add the small logarithm.

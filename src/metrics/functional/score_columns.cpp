@@ -10,8 +10,8 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/host_labels.hpp>
-#include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/ignored.hpp>
 #include <tensors/raw.hpp>
 
 namespace danling::inline v0::metrics::detail {
@@ -109,7 +109,7 @@ ColumnTensors column_tensors(const at::Tensor& scores, const at::Tensor& targets
     out.positive = labels.eq(1);
   }
   if (task.ignore_index) {
-    out.counted = not_ignored(labels, *task.ignore_index).expand_as(out.positive);
+    out.counted = danling::detail::not_ignored(labels, *task.ignore_index).expand_as(out.positive);
     out.positive = out.positive.logical_and(out.counted);
   }
   return out;

@@ -109,6 +109,7 @@ class TarRecords {
   std::vector<std::filesystem::path> shards_;
   std::string shards_hash_;
   TarRecordsOptions options_;
+  std::string order_split_;  // whose order is read: that of a loaded state
   std::int64_t epoch_ = 0;
   std::int64_t shard_ = 0;    // position in the order of the epoch
   std::uint64_t offset_ = 0;  // offset of the next record in it

@@ -1,4 +1,4 @@
-#include <metrics/ignored.hpp>
+#include <tensors/ignored.hpp>
 
 #include <limits>
 #include <type_traits>
@@ -6,7 +6,7 @@
 #include <ATen/ops/ones_like.h>
 #include <c10/core/ScalarType.h>
 
-namespace danling::inline v0::metrics::detail {
+namespace danling::inline v0::detail {
 namespace {
 
 template <class T>
@@ -59,4 +59,4 @@ at::Tensor not_ignored(const at::Tensor& labels, std::int64_t ignore_index) {
   return holds(labels.scalar_type(), ignore_index) ? labels.ne(ignore_index) : at::ones_like(labels, at::kBool);
 }
 
-}  // namespace danling::inline v0::metrics::detail
+}  // namespace danling::inline v0::detail
