@@ -49,6 +49,27 @@ std::vector<std::string> train_ranks(int size, const TinyConfig& config) {
   });
 }
 
+TEST_CASE("ranks: a load reads the save that rank 0 is still writing, on all ranks", "[runner]") {
+  const Folder folder;
+  TinyConfig config = shared_config(folder);
+  config.epochs = 1;
+  config.hidden = 500'000;  // a file of 28 MB, whose save takes longer than the way to its load
+  danling_test::check_ranks(
+      danling_test::run_ranks(2,
+                              [&](const dl::Group& group) {
+                                JoinedRunner runner(config, group);
+                                runner.train();
+                                at::Tensor weight = runner.model.state_dict().at("0.weight").tensor().detach();
+                                const at::Tensor doubled = weight.clone().mul_(2);
+                                weight.copy_(doubled);
+                                runner.save_checkpoint("latest", false, false, true);
+                                weight.zero_();
+                                runner.load_checkpoint(runner.workspace().checkpoint_dir() / "latest.pth");
+                                return std::string(weight.equal(doubled) ? "doubled" : "other");
+                              }),
+      "doubled");
+}
+
 TEST_CASE("ranks: one file has the generators of each rank, and a run resumes bit for bit", "[runner]") {
   const Folder whole;
   TinyConfig config = shared_config(whole);

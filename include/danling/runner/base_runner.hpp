@@ -180,8 +180,8 @@ class BaseRunner : public RunnerPlan {
   bool is_finished() const;
 
   /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position. If the checkpoint is in
-  /// this run's directory, training continues there.
-  /// @throws CheckpointError, ConfigError when parts are missing or a semantic option differs, StateError during
+  /// this run's directory, training continues there. All ranks call it: they wait for saves in progress, and for each
+  /// other. @throws CheckpointError, ConfigError when parts are missing or a semantic option differs, StateError during
   /// train()
   void load_checkpoint(const std::filesystem::path& path);
   template <std::same_as<State> S>  // text converts to State, but here it is a path
