@@ -44,9 +44,10 @@ To without_tensors(const State& value, const std::string& path, std::string_view
     typename To::Map out;
     for (const auto& [key, item] : value.map()) {
       const std::string name = key.is_string() ? key.string() : key.text();
-      check<CheckpointError>(pickled || out.find(Key(name)) == nullptr, saving,
-                             "expected keys with different texts, got ", quote(below(name)),
-                             " as a number and as a text; save a .pth");
+      if (!pickled && out.contains(Key(name))) {
+        fail<CheckpointError>(saving, "expected keys with different texts, got ", quote(below(name)),
+                              " as a number and as a text; save a .pth");
+      }
       out.set(pickled ? key : Key(name), without_tensors<To>(item, below(name), format));
     }
     return out;

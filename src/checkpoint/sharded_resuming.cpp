@@ -169,7 +169,15 @@ std::optional<ValidCheckpoint> TorchDistributedCheckpointManager::load_newest_va
   }
   const bool newer = group.rank() == 0 && has_newer_file(directory, paths);
   if (paths.empty() || group.broadcast(newer ? "file" : "", 0) == "file") {  // or was killed in its first save
-    auto whole = load_newest_file(directory, filter, group);
+    std::optional<ValidCheckpoint> whole;
+    try {
+      whole = load_newest_file(directory, filter, group);
+    } catch (const CheckpointError& error) {  // on all ranks, or on none
+      if (paths.empty()) {
+        throw;
+      }
+      out.skipped.push_back({directory / "latest.pth", error.what()});
+    }
     if (whole && impl_->wanted()) {
       whole->state = select_boxes(whole->state, "", impl_->wanted());
     }

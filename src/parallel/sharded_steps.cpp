@@ -58,11 +58,12 @@ void ShardedParameters::check_unchanged_flags() const {
     for (const ShardedParameter& parameter : unit->parameters()) {
       const bool trains = parameter.parameter.requires_grad();
       const bool did = layout_.plain ? parameter.rows.requires_grad() : parameter.whole.requires_grad();
-      check<StateError>(
-          trains == did || (layout_.plain && did), step_where, "expected ", quote(parameter.name),
-          did ? " to be trained" : " to be frozen", ", as when the model was sharded, got requires_grad ",
-          trains ? "true" : "false",
-          "; set it in the runner's constructor, or use `stack: ddp`, where it may change between updates");
+      if (trains != did && !(layout_.plain && did)) [[unlikely]] {
+        fail<StateError>(step_where, "expected ", quote(parameter.name), did ? " to be trained" : " to be frozen",
+                         ", as when the model was sharded, got requires_grad ", trains ? "true" : "false",
+                         "; set it in the runner's constructor, or use `stack: ddp`, where it may change between "
+                         "updates");
+      }
     }
   }
 }

@@ -219,9 +219,8 @@ TEST_CASE("losses: options of the config that fit no term are refused", "[runner
         "[runner.losses] expected losses with names as criterion for 'losses.ce', got one loss; assign Losses, or set "
         "'losses.ce.type'");
   CHECK(error({{"losses.size.schedule", "constant"}, {"losses.size.weight", "1"}}) ==
-        "[runner.losses] expected 'losses.size.schedule' as a curve that reaches the weight, got constant, which stays "
-        "at "
-        "'from'; remove the key for a constant weight");
+        "[runner.losses] expected 'losses.size.schedule' as a curve that reaches the weight, got constant, which "
+        "stays at 'from'; remove the key for a constant weight");
   CHECK(error({{"losses.ce.label_smoothing", "0.1"}}) ==
         "[runner.losses] expected 'losses.ce.type' with 'losses.ce.label_smoothing', got none");
   CHECK(error({{"losses.ce.type", "focal"}, {"losses.size.weight", "1"}}) ==

@@ -94,18 +94,24 @@ TEST_CASE("Workspace: a fresh start moves an earlier attempt aside, whole", "[wo
   CHECK(read_file(moved / "checkpoints/latest.pth") == "weights");
 }
 
+/// Leaves the files of an attempt; returns its directory.
+fs::path leave_attempt(const danling::WorkspaceOptions& options) {
+  Workspace workspace(options);
+  workspace.open(false);
+  danling_test::write_file(workspace.checkpoint_dir() / "latest.pth", "weights");
+  danling_test::write_file(workspace.metrics_file(), "{}\n");
+  workspace.close();
+  return workspace.dir();
+}
+
 TEST_CASE("Workspace: a move that a crash cut short is completed into one attempt", "[workspace]") {
   const TempDir dir;
   auto options = options_in(dir);
   options.timestamp = "20260101-000000-000001";
-  Workspace first(options);
-  first.open(false);
-  danling_test::write_file(first.checkpoint_dir() / "latest.pth", "weights");
-  danling_test::write_file(first.metrics_file(), "{}\n");
-  first.close();
+  const fs::path left = leave_attempt(options);
   // The state of the directory after a kill between two renamings.
-  fs::create_directories(first.dir() / "attempts/.moving");
-  fs::rename(first.checkpoint_dir(), first.dir() / "attempts/.moving/checkpoints");
+  fs::create_directories(left / "attempts/.moving");
+  fs::rename(left / "checkpoints", left / "attempts/.moving/checkpoints");
 
   options.timestamp = "20260101-000000-000002";
   Workspace second(options);
@@ -120,13 +126,9 @@ TEST_CASE("Workspace: a resumed attempt takes back what an interrupted move has 
   const TempDir dir;
   auto options = options_in(dir);
   options.timestamp = "20260101-000000-000001";
-  Workspace first(options);
-  first.open(false);
-  danling_test::write_file(first.checkpoint_dir() / "latest.pth", "weights");
-  danling_test::write_file(first.metrics_file(), "{}\n");
-  first.close();
-  fs::create_directories(first.dir() / "attempts/.moving");
-  fs::rename(first.metrics_file(), first.dir() / "attempts/.moving/metrics.jsonl");
+  const fs::path left = leave_attempt(options);
+  fs::create_directories(left / "attempts/.moving");
+  fs::rename(left / "metrics.jsonl", left / "attempts/.moving/metrics.jsonl");
 
   options.timestamp = "20260101-000000-000002";
   Workspace second(options);
@@ -136,8 +138,8 @@ TEST_CASE("Workspace: a resumed attempt takes back what an interrupted move has 
   second.close();
 
   // A file of this name was written meanwhile: both stay.
-  fs::create_directories(first.dir() / "attempts/.moving");
-  danling_test::write_file(first.dir() / "attempts/.moving/metrics.jsonl", "[1]\n");
+  fs::create_directories(left / "attempts/.moving");
+  danling_test::write_file(left / "attempts/.moving/metrics.jsonl", "[1]\n");
   options.timestamp = "20260101-000000-000003";
   Workspace third(options);
   third.open(true);
